@@ -1,0 +1,535 @@
+"""The hook as its user knows it: configuration, steps and modes, saving by hand, and a clean end."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from tornasole._version import __version__
+from tornasole.capture.adapter import Tensors, Unsavable
+from tornasole.capture.arrays import Arrays
+from tornasole.capture.buffers import BufferPool, WhenFull
+from tornasole.capture.guard import Guard, OnError
+from tornasole.capture.recorder import Recorder, asked_for
+from tornasole.capture.worker import Worker
+from tornasole.errors import (
+    SMDebugError,
+    SMDebugRuntimeError,
+    SMDebugTypeError,
+    SMDebugValueError,
+)
+from tornasole.format import StepRecords, TrialWriter
+from tornasole.selection import Collection, CollectionKeys, ReductionConfig, SaveConfig, SaveConfigMode
+from tornasole.selection.builtin import builtin_for
+from tornasole.selection.collection import canonical_name
+from tornasole.selection.json_config import HookConfig
+from tornasole.selection.plan import Plan
+from tornasole.selection.reduction_config import RAW_TENSOR
+from tornasole.types import ModeKeys, Role
+
+log = logging.getLogger("tornasole")
+
+H = TypeVar("H", bound="Hook")
+
+_QUEUE_BYTES = 512 << 20
+
+
+class Hook:
+    """Saves what a training job computes, at the steps and in the form asked for.
+
+    Used as it is, it serves a loop of your own: call ``begin_step`` at the start of each iteration and
+    ``save_scalar`` or ``save_tensor`` within. The hooks of the frameworks derive from it.
+
+    Args:
+        out_dir: Where the trial goes: a new or empty folder, or an address with a scheme.
+        export_tensorboard: Not available yet; asking for it is said in the log.
+        tensorboard_dir: Likewise.
+        dry_run: Do everything but write.
+        reduction_config: The form in which tensors are saved, unless their collection has its own; default: raw.
+        save_config: When tensors are saved, unless their collection says otherwise.
+        include_regex: Save tensors whose names contain one of these patterns (collection ``default``).
+        include_collections: Save these collections, beside those that the framework always saves.
+        save_all: Save every tensor (collection ``all``).
+        include_workers: ``"one"`` or ``"all"`` of a job's processes save.
+        on_error: What a fault inside the hook does: ``"warn"`` logs it, and training goes on without the hook;
+            ``"raise"`` raises it into training.
+        when_full: What happens when raw values come faster than they can be written: training waits (``"wait"``), or
+            they are dropped and their rows say so (``"drop"``).
+        queue_bytes: How many bytes of raw values may wait to be written.
+    """
+
+    framework: ClassVar[str] = "numpy"
+    collection_class: ClassVar[type[Collection]] = Collection
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str] | None = None,
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None = None,
+        include_regex: str | Sequence[str] | None = None,
+        include_collections: str | Sequence[Any] | None = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        *,
+        on_error: OnError = "warn",
+        when_full: WhenFull = "wait",
+        queue_bytes: int = _QUEUE_BYTES,
+    ) -> None:
+        builtin = builtin_for(self.framework)
+        self.out_dir = _checked_out_dir(out_dir)
+        self.dry_run = bool(dry_run)
+        self.save_all = bool(save_all)
+        self.include_workers = _one_of("include_workers", include_workers, ("one", "all"))
+        _one_of("when_full", when_full, ("wait", "drop"))
+        if reduction_config is not None and not isinstance(reduction_config, ReductionConfig):
+            raise SMDebugTypeError(f"reduction_config must be a ReductionConfig, not {reduction_config!r}.")
+        self.reduction_config = reduction_config or RAW_TENSOR
+        default = SaveConfig(save_interval=builtin.save_interval)
+        self.save_config = default if save_config is None else SaveConfig.parse(save_config)
+        if export_tensorboard or tensorboard_dir:
+            log.warning("TensorBoard export is not available in this version; everything else is saved.")
+
+        self._collections: dict[str, Collection] = dict(builtin.collections(self.collection_class))
+        self._included = set(builtin.included) | {
+            canonical_name(name) for name in _flat("include_collections", include_collections)
+        }
+        self.include_regex = _flat("include_regex", include_regex)
+        if self.include_regex:
+            self._collections[CollectionKeys.DEFAULT].include(self.include_regex)
+            self._included.add(CollectionKeys.DEFAULT)
+        if self.save_all:
+            self._included.add(CollectionKeys.ALL)
+
+        self._worker = self._find_worker()
+        self._writes = not self.dry_run and (self.include_workers == "all" or self._worker.is_chief)
+        self._guard = Guard(on_error, lambda fault: self._detach())
+        self._writer = TrialWriter.open(self.out_dir, self._worker.name) if self._writes else None
+        plan = Plan(self._collections, self._included, self.save_config, self.reduction_config)
+        hurry = self._writer.hurry if self._writer else lambda: None
+        self._recorder = Recorder(
+            plan, (*self._tensors(), Arrays()), BufferPool(queue_bytes, when_full, hurry), self._submit
+        )
+        self._plan = plan
+        self._thread: threading.Thread | None = None
+        self._closed = self._prepared = False
+        self._closing = threading.Lock()
+        if self._writer is not None and self._worker.is_chief:
+            try:
+                self._writer.claim(self._about())
+            except OSError as error:
+                raise SMDebugRuntimeError(f"out_dir {self.out_dir} cannot be written to: {error}") from error
+        atexit.register(self._close_at_exit)
+        _remember(self)
+
+    @classmethod
+    def create_from_json_file(
+        cls: type[H], json_file_path: str | os.PathLike[str] | None = None, **options: Any
+    ) -> H:
+        """A hook by a configuration file.
+
+        Args:
+            json_file_path: The file; by default the one that ``SMDEBUG_CONFIG_FILE_PATH`` names, or else
+                ``/opt/ml/input/config/debughookconfig.json``.
+            options: Keyword arguments that the file does not cover, such as ``on_error``.
+        """
+        interval = builtin_for(cls.framework).save_interval
+        config = HookConfig.from_file(json_file_path, default_save_interval=interval)
+        hook = cls(
+            out_dir=config.out_dir,
+            export_tensorboard=config.export_tensorboard,
+            tensorboard_dir=config.tensorboard_dir,
+            dry_run=config.dry_run,
+            reduction_config=config.reduction_config,
+            save_config=config.save_config,
+            include_regex=config.include_regex,
+            include_collections=config.include_collections,
+            save_all=config.save_all,
+            include_workers=config.include_workers,
+            **options,
+        )
+        for collection in config.collections:
+            hook.get_collection(collection.name).merge(collection)
+        return hook
+
+    # -- what a framework's hook overrides ------------------------------------------------------------------
+
+    def _tensors(self) -> tuple[Tensors, ...]:
+        """How to look into the framework's tensors."""
+        return ()
+
+    def _find_worker(self) -> Worker:
+        return Worker.from_environment()
+
+    def _versions(self) -> dict[str, str]:
+        """Versions worth knowing when the trial is read years later."""
+        return {}
+
+    def _detach(self) -> None:
+        """Lets go of the model: nothing of ours remains on it."""
+
+    def _prepare(self) -> None:
+        """Called once before the first step."""
+        self._plan.validate()
+        self._put_collections()
+
+    # -- steps and modes ------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The current global step; -1 before the first."""
+        return self._recorder.step
+
+    @property
+    def mode(self) -> ModeKeys:
+        """The mode of the steps that begin from now on."""
+        return self._recorder.mode
+
+    @property
+    def mode_steps(self) -> dict[ModeKeys, int]:
+        """The latest step of each mode that has had one."""
+        return dict(self._recorder.mode_steps)
+
+    @property
+    def last_saved_step(self) -> int | None:
+        """The latest global step at which something was saved."""
+        return self._recorder.last_saved_step
+
+    @property
+    def worker(self) -> str:
+        """The name under which this process saves."""
+        return self._worker.name
+
+    @property
+    def chief_worker(self) -> str:
+        """The name under which the job's first process saves."""
+        return Worker().name
+
+    @property
+    def save_all_workers(self) -> bool:
+        """Whether every process saves."""
+        return self.include_workers == "all"
+
+    @property
+    def include_collections(self) -> list[str]:
+        """The collections that are saved."""
+        return sorted(self._included)
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Says what the steps from now on are for."""
+        if not isinstance(mode, ModeKeys):
+            known = ", ".join(f"modes.{each.name}" for each in ModeKeys)
+            raise SMDebugValueError(f"set_mode takes one of {known}, not {mode!r}.")
+        self._recorder.mode = mode
+
+    def begin_step(self) -> None:
+        """Begins the next step; the one before is over. Frameworks' hooks do this by themselves."""
+        self._guard.run(self._begin_step)
+
+    def _begin_step(self) -> None:
+        if not self._prepared:
+            self._prepared = True
+            self._prepare()
+        self._recorder.begin_step()
+
+    # -- collections ----------------------------------------------------------------------------------------
+
+    def get_collection(self, name: str, create: bool = True) -> Any:
+        """The collection of that name; one that does not exist yet is made.
+
+        Raises:
+            SMDebugError: It does not exist, and ``create`` is false.
+        """
+        if not isinstance(name, str):
+            raise SMDebugTypeError(f"The name of a collection is a string, not {type(name).__name__}.")
+        name = canonical_name(name)
+        if name not in self._collections:
+            if not create:
+                raise SMDebugError(
+                    f"There is no collection {name!r}; there are {', '.join(sorted(self._collections))}."
+                )
+            self._collections[name] = self.collection_class(name)
+        return self._collections[name]
+
+    def get_collections(self) -> dict[str, Collection]:
+        """Every collection by its name."""
+        return self._collections
+
+    def add_collection(self, collection: Collection) -> None:
+        """Adds a collection, in place of the one of the same name; a built-in one keeps its roles."""
+        if not isinstance(collection, Collection):
+            raise SMDebugTypeError(f"add_collection takes a Collection, not {type(collection).__name__}.")
+        if collection.name in self._collections:
+            collection.merge(Collection(collection.name, roles=self._collections[collection.name].roles))
+        self._collections[collection.name] = collection
+
+    # -- saving by hand -------------------------------------------------------------------------------------
+
+    def save_scalar(
+        self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None
+    ) -> None:
+        """Saves one number as ``scalar/<name>`` at the current step, whether or not the step is due.
+
+        Args:
+            name: Its name.
+            value: A number, or a tensor with one element.
+            sm_metric: Put it into the collection ``sm_metrics`` too.
+            timestamp: When it was measured, in seconds since the epoch; default: now.
+
+        Raises:
+            SMDebugTypeError: The value is not one number.
+        """
+        if not isinstance(name, str):
+            raise SMDebugTypeError(f"The name of a scalar is a string, not {type(name).__name__}.")
+        collections = ["default", "sm_metrics"] if sm_metric else ["default"]
+        number = self._one_number(name, value)
+        form = asked_for(collections, True, frozenset())
+        self._guard.run(
+            self._recorder.save, f"scalar/{name}", Role.SCALAR, number, form, timestamp
+        )
+
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: str | Sequence[str] = "default"
+    ) -> None:
+        """Saves a tensor at the current step, whether or not the step is due.
+
+        It is saved raw, or in the form of a collection's own ``reduction_config``. A collection that does not exist is
+        made. Saving the same name again within a step replaces the value. What cannot be saved is noted in the log.
+        """
+        if not isinstance(tensor_name, str):
+            raise SMDebugTypeError(f"The name of a tensor is a string, not {type(tensor_name).__name__}.")
+        names = [canonical_name(name) for name in _flat("collections_to_write", collections_to_write)]
+        configs = [self.get_collection(name).reduction_config or RAW_TENSOR for name in names or ["default"]]
+        form = asked_for(
+            names or ["default"],
+            any(config.save_raw_tensor for config in configs),
+            frozenset().union(*(config.statistics for config in configs)),
+        )
+        self._guard.run(self._recorder.save, tensor_name, Role.CUSTOM, tensor_value, form)
+
+    def _one_number(self, name: str, value: Any) -> Any:
+        kind = next(kind for kind in (*self._tensors(), Arrays()) if kind.admits(value))
+        try:
+            plain = kind.plain(value)
+        except Unsavable as reason:
+            raise SMDebugTypeError(f"Scalar {name!r} is not a number: {reason}.") from None
+        dtype, shape, _ = kind.describe(plain)
+        if dtype == "string" or np.prod(shape, dtype=int) != 1:
+            raise SMDebugTypeError(
+                f"Scalar {name!r} must be one number, not {dtype} of shape {shape}; save_tensor takes any."
+            )
+        return plain
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Writes what is left and lets go of the model. Done at exit by itself; doing it twice is no error."""
+        self._close(sys.exc_info()[1])
+
+    def _close_at_exit(self) -> None:
+        self._close(getattr(sys, "last_value", None))  # what ended the program, if an error did
+
+    def __enter__(self: H) -> H:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self._close_at_exit)
+        _forget(self)
+        self._guard.run(self._recorder.end_step)
+        self._detach()
+        if self._writer is None:
+            return
+        self._writer.finish()
+        if self._thread is not None:
+            self._thread.join()
+        fault = self._guard.fault
+        reason = None if error is None else f"{type(error).__name__}: {error}"
+        if fault is not None:
+            reason = f"saving failed: {type(fault).__name__}: {fault}"
+        self._guard.fault = None  # the last word is worth a try even after a fault
+        self._guard.run(self._put_end, reason)
+
+    def _put_end(self, reason: str | None) -> None:
+        assert self._writer is not None
+        self._put_collections()
+        recorder = self._recorder
+        self._writer.put_end(
+            {
+                "clean": reason is None,
+                "reason": reason,
+                "last_step": recorder.step,
+                "mode_steps": {mode.name: step for mode, step in recorder.mode_steps.items()},
+                "time": _now(),
+                "lost": {"raw_values_dropped": recorder.dropped} if recorder.dropped else {},
+            }
+        )
+
+    # -- between the recorder and the writer ----------------------------------------------------------------
+
+    def _submit(self, step: StepRecords) -> None:
+        if self._writer is None:
+            step.release()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._guard.run_in_thread, args=(self._writer.run,), name="tornasole-writer", daemon=True
+            )
+            self._thread.start()
+        self._writer.submit(step)
+
+    def _put_collections(self) -> None:
+        if self._writer is None:
+            return
+        for name, members in self._recorder.members.items():
+            for member in members:
+                self._collections[name].note_tensor_name(member)
+        content = {}
+        for name, collection in self._collections.items():
+            content[name] = collection.to_json_dict()
+            content[name]["save_config"] = self._plan.save_config_of(collection).to_json_dict()
+            content[name]["reduction_config"] = self._plan.reduction_config_of(collection).to_json_dict()
+        count = self._worker.count if self.include_workers == "all" else 1
+        self._writer.put_collections(
+            {"collections": content, "_meta": {"num_workers": count, "process": _process()}}
+        )
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "created": _now(),
+            "workers": self._worker.count if self.include_workers == "all" else 1,
+            "framework": self.framework,
+            "versions": {
+                "tornasole": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                **self._versions(),
+            },
+        }
+
+    def _abandon(self) -> None:
+        """In a forked child: the trial belongs to the parent, so this copy must neither write nor wait."""
+        self._closed = True
+        self._writer = None
+        self._thread = None
+        self._guard.fault = SMDebugRuntimeError("this process was forked from the one that saves")
+        self._detach()
+
+    # A hook pickles to nothing, so that a model with a hook can be saved; the copy saves nothing.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Leaves an empty shell."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} out_dir={self.out_dir!r} step={self.step} mode={self.mode.name}>"
+
+
+# -- the process's current hook -----------------------------------------------------------------------------
+
+_open_hooks: weakref.WeakSet[Hook] = weakref.WeakSet()
+_current: Hook | None = None
+_watches_forks = False
+
+
+def get_hook() -> Hook | None:
+    """The hook made last in this process, or set since; none after it was closed."""
+    return _current
+
+
+def set_hook(custom_hook: Hook) -> None:
+    """Makes the hook the current one."""
+    if not isinstance(custom_hook, Hook):
+        raise SMDebugTypeError(f"set_hook takes a hook, not {type(custom_hook).__name__}.")
+    global _current  # noqa: PLW0603
+    _current = custom_hook
+
+
+def del_hook() -> None:
+    """Forgets the current hook; it goes on saving until it is closed."""
+    global _current  # noqa: PLW0603
+    _current = None
+
+
+def _remember(hook: Hook) -> None:
+    global _watches_forks  # noqa: PLW0603
+    set_hook(hook)
+    _open_hooks.add(hook)
+    if not _watches_forks and hasattr(os, "register_at_fork"):
+        _watches_forks = True
+        os.register_at_fork(after_in_child=lambda: [each._abandon() for each in list(_open_hooks)])
+
+
+def _forget(hook: Hook) -> None:
+    _open_hooks.discard(hook)
+    if _current is hook:
+        del_hook()
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+
+def _checked_out_dir(out_dir: object) -> str:
+    if out_dir is None:
+        raise SMDebugRuntimeError("A hook needs out_dir, a new or empty folder for its trial.")
+    if not isinstance(out_dir, (str, os.PathLike)):
+        raise SMDebugTypeError(f"out_dir must be a string or a path, not {type(out_dir).__name__}.")
+    return os.path.expanduser(os.fspath(out_dir))
+
+
+def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise SMDebugValueError(f"{field} must be one of {allowed}, not {value!r}.")
+    return str(value)
+
+
+def _flat(field: str, value: object) -> list[str]:
+    """A string, or nested lists of strings, as one list."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise SMDebugTypeError(f"{field} must be a string or a list of strings, not {value!r}.")
+    return [item for each in value for item in _flat(field, each)]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()
+
+
+def _process() -> dict[str, Any]:
+    """What tells this process from others, so that a reader can see whether it still lives."""
+    about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "started": None, "boot": None}
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            about["boot"] = file.read().strip()
+        with open("/proc/self/stat") as file:
+            about["started"] = int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        pass  # not Linux: the reader then goes by the process number alone
+    return about

@@ -1,0 +1,39 @@
+"""Which of the job's processes this one is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Launchers that tell every process its rank and their number through the environment.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process of a job."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"worker_{self.rank}"
+
+    @property
+    def is_chief(self) -> bool:
+        return self.rank == 0
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Worker:
+        """The worker that the launcher's variables name; without any, the only one."""
+        for rank, count in _LAUNCHERS:
+            values = environ.get(rank, ""), environ.get(count, "")
+            if all(value.isdecimal() for value in values) and int(values[0]) < int(values[1]):
+                return cls(int(values[0]), int(values[1]))
+        return cls()

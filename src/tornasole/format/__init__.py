@@ -1,0 +1,7 @@
+"""Room 3a: what the bytes of a trial mean. The write side and the read side meet here and nowhere else."""
+
+from tornasole.format.reader import TrialReader
+from tornasole.format.records import Record, StepRecords
+from tornasole.format.writer import TrialWriter
+
+__all__ = ["Record", "StepRecords", "TrialReader", "TrialWriter"]

@@ -1,0 +1,35 @@
+"""PyTorch's room: ``import tornasole.pytorch as smd`` has everything a PyTorch script needs."""
+
+from typing import TYPE_CHECKING
+
+from tornasole.capture import del_hook, set_hook
+from tornasole.pytorch.collection import Collection
+from tornasole.pytorch.hook import Hook, get_hook
+from tornasole.selection import CollectionKeys, ReductionConfig, SaveConfig, SaveConfigMode
+from tornasole.types import ModeKeys as modes
+
+if TYPE_CHECKING:
+    from tornasole.trial import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "Hook",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The read side is a re-export, and loaded only when used: a training job does not need it.
+    if name == "create_trial":
+        from tornasole.trial import create_trial
+
+        return create_trial
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,417 @@
+"""From PyTorch's callbacks to the recorder: what a step is, and which tensors appear in it.
+
+A step is one call of a registered model. On a step that keeps nothing, the model carries one callback, on its root. On
+a step that keeps module inputs or outputs, every module carries callbacks for that step alone; on one that keeps
+gradients, every parameter does. Nothing of ours is inside compiled code: on a kept step, compiled modules run eagerly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from tornasole.capture.guard import Guard
+from tornasole.capture.recorder import Item, Recorder
+from tornasole.errors import SMDebugTypeError, SMDebugValueError
+from tornasole.types import Role
+
+log = logging.getLogger("tornasole")
+
+_INPUTS = (Role.INPUT, Role.LAYER_INPUT)
+_OUTPUTS = (Role.OUTPUT, Role.LAYER_OUTPUT)
+
+
+class _Removable(Protocol):
+    def remove(self) -> None: ...
+
+
+class ModuleAdapter:
+    """Watches the models and losses of one hook.
+
+    Args:
+        recorder: Told what appears.
+        guard: Between our faults and the model.
+        begin_step: Called when a registered model is called.
+    """
+
+    def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
+        self._recorder, self._guard, self._begin_step = recorder, guard, begin_step
+        self._roots: list[_Root] = []
+        self._losses: dict[torch.nn.Module, _Removable] = {}
+        self._armed: list[_Removable] = []
+        self._counts: dict[str, int] = {}
+        self._gradients: dict[torch.Tensor, str] = {}
+        self._arrived: list[torch.Tensor] = []
+        self._stance = _EagerStance()
+
+    # -- models and losses ----------------------------------------------------------------------------------
+
+    @property
+    def has_roots(self) -> bool:
+        return bool(self._roots)
+
+    @property
+    def has_losses(self) -> bool:
+        return bool(self._losses)
+
+    def attach(self, module: torch.nn.Module) -> None:
+        """Makes each call of the module a step."""
+        if not isinstance(module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"register_module takes a torch.nn.Module, not {type(module).__name__}."
+            )
+        inner = _inner(module)
+        for root in self._roots:
+            if inner in root.names or root.module in set(inner.modules()):
+                raise SMDebugValueError(
+                    f"{type(inner).__name__} is registered already, by itself or within another model."
+                )
+        taken = {name for root in self._roots for name in root.names.values()}
+        root = _Root(inner, taken)
+        self._roots.append(root)
+        self._watch_calls(root, module)
+        # Until its first call we cannot know whether the model will be compiled after it was registered; that first
+        # call runs eagerly, so that it reaches us, and then we know.
+        self._stance.enter()
+
+    def attach_loss(self, module: torch.nn.Module) -> None:
+        """Records what the module returns as a loss, and what it is given as prediction and label."""
+        if not isinstance(module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"register_loss takes a torch.nn.Module, not {type(module).__name__}; "
+                "give the result of a loss function to record_tensor_value."
+            )
+        if module in self._losses:
+            raise SMDebugValueError(f"The loss {type(module).__name__} is registered already.")
+        name = _inner(module)._get_name()
+        self._losses[module] = module.register_forward_hook(
+            _Callback(self._guard, self._on_loss, name), with_kwargs=True
+        )
+
+    def patterns(self, module: torch.nn.Module, inputs: bool, outputs: bool) -> list[str] | None:
+        """Patterns of the names of what goes into and comes out of a module; ``None`` if it is not ours."""
+        for root in self._roots:
+            name = root.names.get(_inner(module))
+            if name is not None:
+                wanted = (("input", inputs), ("output", outputs))
+                return [rf"^{re.escape(name)}_{kind}_\d+$" for kind, asked in wanted if asked]
+        return None
+
+    def detach(self) -> None:
+        """Leaves nothing of ours on models and losses."""
+        self._disarm()
+        self._stance.leave()
+        for root in self._roots:
+            root.let_go()
+        for handle in self._losses.values():
+            handle.remove()
+        self._roots, self._losses = [], {}
+
+    def record_output(self, name: str, value: Any) -> None:
+        """Records a loss that the user hands over, under ``<name>_output_<i>``."""
+        self._record(name, "output", (Role.LOSS,), value)
+
+    # -- a step ---------------------------------------------------------------------------------------------
+
+    def _watch_calls(self, root: _Root, module: torch.nn.Module) -> None:
+        """Has us called before each call of the model, from outside of what may be compiled of it."""
+        root.let_go()
+        callback = _Callback(self._guard, self._on_call, root)
+        if module._compiled_call_impl is not None:
+            root.handles.append(_CallWrapper(module, callback))
+        else:
+            root.handles.append(module.register_forward_pre_hook(callback, with_kwargs=True))
+
+    def _on_call(
+        self, root: _Root, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._disarm()
+        self._stance.leave()
+        if not root.called:
+            root.called = True
+            self._settle(root, module)
+        self._begin_step()
+        if self._recorder.active:
+            self._arm()
+            self._record_parameters()
+            if self._recorder.wants_role(Role.INPUT):
+                self._on_input(root.name, Role.INPUT, module, args, kwargs)
+
+    def _settle(self, root: _Root, module: torch.nn.Module) -> None:
+        """On the first call: if the model was compiled after it was registered, watches the compiled one."""
+        if module is root.module:
+            compiled, enclosing = _compiled_callers(module)
+            if compiled is not None or module._compiled_call_impl is not None:
+                self._watch_calls(root, compiled if compiled is not None else module)
+            elif enclosing:
+                log.warning(
+                    "%s is called from within a compiled function, where calls cannot be seen: only its eager calls "
+                    "count as steps. Compile the model rather than the function around it.",
+                    root.name,
+                )
+
+    def _arm(self) -> None:
+        """Puts callbacks on modules, parameters and optimizers as far as this step wants something of them."""
+        wants = self._recorder.wants_role
+        self._counts.clear()
+        self._stance.enter()
+        inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
+        for root in self._roots:
+            for module, name in root.current_names().items():
+                if inputs and module is not root.module:  # the root's arrive with the call itself
+                    callback = _Callback(self._guard, self._on_input, name, Role.LAYER_INPUT)
+                    self._armed.append(module.register_forward_pre_hook(callback, with_kwargs=True))
+                if outputs:
+                    role = Role.OUTPUT if module is root.module else Role.LAYER_OUTPUT
+                    callback = _Callback(self._guard, self._on_output, name, role)
+                    self._armed.append(module.register_forward_hook(callback))
+        if wants(Role.GRADIENT):
+            callback = _Callback(self._guard, self._on_gradient)
+            for name, _, parameter in self._parameters():
+                if parameter.requires_grad and parameter.is_leaf:
+                    self._gradients[parameter] = f"gradient/{name}"
+                    self._armed.append(parameter.register_post_accumulate_grad_hook(callback))
+        if wants(Role.OPTIMIZER_VARIABLE):
+            callback = _Callback(self._guard, self._on_optimizer_step)
+            self._armed.append(register_optimizer_step_post_hook(callback))
+
+    def _disarm(self) -> None:
+        armed, self._armed = self._armed, []
+        for handle in armed:
+            handle.remove()
+        self._gradients.clear()
+        self._arrived.clear()
+
+    # -- tensors --------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> Iterator[tuple[str, Role, torch.nn.Parameter]]:
+        for root in self._roots:
+            for path, parameter in root.module.named_parameters():
+                role = Role.BIAS if "bias" in path.rpartition(".")[2] else Role.WEIGHT
+                yield f"{root.name}_{_without_wrappers(path)}", role, parameter
+
+    def _record_parameters(self) -> None:
+        """Weights, biases and buffers as the forward pass will use them."""
+        wants = self._recorder.wants_role
+        items: list[Item] = []
+        if wants(Role.WEIGHT) or wants(Role.BIAS):
+            items += self._parameters()
+        if wants(Role.BUFFER):
+            for root in self._roots:
+                for path, buffer in root.module.named_buffers():
+                    items.append((f"{root.name}_{_without_wrappers(path)}", Role.BUFFER, buffer))
+        self._recorder.record_many(
+            item for item in items if not torch.nn.parameter.is_lazy(item[2])
+        )
+
+    def _on_input(
+        self, name: str, role: Role, module: torch.nn.Module, args: Any, kwargs: Any
+    ) -> None:
+        self._record(name, "input", (role,), (args, kwargs))
+
+    def _on_output(self, name: str, role: Role, module: torch.nn.Module, args: Any, output: Any) -> None:
+        self._record(name, "output", (role,), output)
+
+    def _on_loss(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if self._recorder.active:
+            self._record(name, "input", (Role.PREDICTION, Role.LABEL, Role.INPUT), (args, kwargs))
+            self._record(name, "output", (Role.LOSS,), output)
+
+    def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
+        """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
+
+        The i-th has the i-th of the roles, or the last; counting goes on when a module runs again in the step.
+        """
+        stem = f"{name}_{kind}_"
+        first = self._counts.get(stem, 0)
+        tensors = list(_tensors_in(value))
+        self._counts[stem] = first + len(tensors)
+        self._recorder.record_many(
+            (f"{stem}{first + i}", roles[min(i, len(roles) - 1)], tensor)
+            for i, tensor in enumerate(tensors)
+        )
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        """Notes which gradients a backward pass brings; they are recorded together when it is over."""
+        if not self._arrived:
+            _at_end_of_backward(lambda: _at_end_of_backward(self._backward_over))
+        self._arrived.append(parameter)
+
+    def _backward_over(self) -> None:
+        # Asked for twice (above), so that what other libraries do at the end of a backward pass, such as reducing
+        # gradients over processes, comes before.
+        self._guard.run(self._record_gradients)
+
+    def _record_gradients(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        self._recorder.record_many(
+            (self._gradients[parameter], Role.GRADIENT, parameter.grad)
+            for parameter in reversed(arrived)
+            if parameter.grad is not None and parameter in self._gradients
+        )
+
+    def _on_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Records the optimizer's state as the step has left it, if it trains a model of ours."""
+        names = {parameter: name for name, _, parameter in self._parameters()}
+        ours = [p for group in optimizer.param_groups for p in group["params"] if p in names]
+        if not ours:
+            return
+        stem = f"optimizer/{type(optimizer).__name__}"
+        items: list[Item] = []
+        for number, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, (float, torch.Tensor)) and key != "params":
+                    items.append((f"{stem}/group_{number}/{key}", Role.OPTIMIZER_VARIABLE, value))
+        for parameter in ours:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, (float, torch.Tensor)):
+                    items.append(
+                        (f"{stem}/{names[parameter]}/{key}", Role.OPTIMIZER_VARIABLE, value)
+                    )
+        self._recorder.record_many(items)
+
+
+class _Root:
+    """A registered model and the names in it."""
+
+    def __init__(self, module: torch.nn.Module, taken: set[str]) -> None:
+        self.module = module
+        self.name = module._get_name()
+        if self.name in taken:
+            numbers = (n for n in range(1, len(taken) + 2) if f"{self.name}_{n}" not in taken)
+            self.name = f"{self.name}_{next(numbers)}"
+        # Modules of the first model go by their path, as everybody expects; those of another one whose paths are taken
+        # go by model and path.
+        paths = {_without_wrappers(path) for path, child in module.named_modules() if child is not module}
+        self._lead = f"{self.name}." if paths & taken else ""
+        self.names = self.current_names()
+        self.handles: list[_Removable] = []
+        self.called = False
+
+    def current_names(self) -> dict[torch.nn.Module, str]:
+        """The name of each module in the model as it is now."""
+        self.names = {
+            child: self.name if child is self.module else self._lead + _without_wrappers(path)
+            for path, child in self.module.named_modules()
+            if child is self.module or child is _inner(child)
+        }
+        return self.names
+
+    def let_go(self) -> None:
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.remove()
+
+
+class _Callback:
+    """A guarded callback. Copies of a model carry an empty one: they are not the model that is watched."""
+
+    def __init__(self, guard: Guard, function: Callable[..., None], *bound: Any) -> None:
+        self._guard, self._function, self._bound = guard, function, bound
+
+    def __call__(self, *args: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._guard.run(self._function, *self._bound, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty_callback, ()
+
+
+def _empty_callback() -> Callable[..., None]:
+    return _do_nothing
+
+
+def _do_nothing(*args: Any) -> None:
+    """Stands in a copied or loaded model where a callback of ours was."""
+
+
+class _CallWrapper:
+    """For a model compiled in place (``model.compile()``): calls us before each compiled call, outside of it."""
+
+    def __init__(self, module: torch.nn.Module, callback: _Callback) -> None:
+        self._module, self._compiled = module, module._compiled_call_impl
+        compiled = self._compiled
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            callback(module, args, kwargs)
+            return compiled(*args, **kwargs)
+
+        self._call = call
+        module._compiled_call_impl = call
+
+    def remove(self) -> None:
+        if self._module._compiled_call_impl is self._call:
+            self._module._compiled_call_impl = self._compiled
+
+
+class _EagerStance:
+    """Has compiled code run eagerly between ``enter`` and ``leave``; the user's own stance comes back after."""
+
+    def __init__(self) -> None:
+        self._stance: Any = None
+
+    def enter(self) -> None:
+        if self._stance is None:
+            self._stance = torch.compiler.set_stance("force_eager")
+
+    def leave(self) -> None:
+        stance, self._stance = self._stance, None
+        if stance is not None:
+            stance.__exit__(None, None, None)
+
+
+def _inner(module: torch.nn.Module) -> torch.nn.Module:
+    """The module that ``torch.compile`` wrapped, or the module itself."""
+    inner = module
+    while isinstance(inner, torch._dynamo.eval_frame.OptimizedModule):
+        inner = inner._orig_mod
+    return inner
+
+
+def _without_wrappers(path: str) -> str:
+    """A dotted path as it would be without ``torch.compile``."""
+    return path.replace("_orig_mod.", "").removesuffix("._orig_mod")
+
+
+def _compiled_callers(module: torch.nn.Module) -> tuple[torch.nn.Module | None, bool]:
+    """Who calls the module: its own compiled wrapper, if any, and whether some other compiled function does."""
+    enclosing = False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self") if frame.f_code.co_name == "__call__" else None
+        if isinstance(caller, torch._dynamo.eval_frame.OptimizedModule) and _inner(caller) is module:
+            return caller, False
+        enclosing |= frame.f_code.co_name == "compile_wrapper"
+        frame = frame.f_back
+    return None, enclosing
+
+
+def _at_end_of_backward(function: Callable[[], None]) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(function)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a nest of sequences, mappings and dataclasses, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors_among(value.values())
+    elif isinstance(value, (tuple, list)):
+        yield from _tensors_among(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from _tensors_among(
+            getattr(value, field.name, None) for field in dataclasses.fields(value)
+        )
+
+
+def _tensors_among(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        yield from _tensors_in(value)

@@ -1,0 +1,118 @@
+"""The hook as a PyTorch script knows it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import torch
+
+import tornasole.capture
+from tornasole.capture.worker import Worker
+from tornasole.errors import SMDebugTypeError
+from tornasole.pytorch.adapter import ModuleAdapter
+from tornasole.pytorch.collection import Collection
+from tornasole.pytorch.tensors import TorchTensors
+
+log = logging.getLogger("tornasole")
+
+
+class Hook(tornasole.capture.Hook):
+    """Saves tensors of a PyTorch training job.
+
+    A step is one call of a registered model. Weights, biases and buffers are saved as that call finds them; gradients
+    as they stand in ``.grad`` when a backward pass is over, so with gradient accumulation the sum so far.
+
+    Takes the arguments of ``tornasole.Hook``.
+    """
+
+    framework = "pytorch"
+    collection_class = Collection
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._adapter = ModuleAdapter(self._recorder, self._guard, self._begin_step)
+
+    def register_module(self, module: torch.nn.Module) -> None:
+        """Watches the model: each call of it is a step."""
+        self._adapter.attach(module)
+
+    def register_hook(self, module: torch.nn.Module) -> None:
+        """The older name of ``register_module``."""
+        self.register_module(module)
+
+    def register_loss(self, loss_module: torch.nn.Module) -> None:
+        """Watches a module that computes a loss, torch's own or any other."""
+        self._adapter.attach_loss(loss_module)
+
+    def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
+        """Saves a loss that a function computed as ``<tensor_name>_output_<i>``, if losses are due."""
+        if not isinstance(tensor_name, str):
+            raise SMDebugTypeError(f"tensor_name must be a string, not {type(tensor_name).__name__}.")
+        if not isinstance(tensor_value, torch.Tensor):
+            raise SMDebugTypeError(f"tensor_value must be a tensor, not {type(tensor_value).__name__}.")
+        self._guard.run(self._adapter.record_output, tensor_name, tensor_value)
+
+    @property
+    def has_registered_module(self) -> bool:
+        """Whether a model is watched."""
+        return self._adapter.has_roots
+
+    @property
+    def has_registered_loss_module(self) -> bool:
+        """Whether a loss is watched."""
+        return self._adapter.has_losses
+
+    @staticmethod
+    def count_parameters(model: torch.nn.Module) -> int:
+        """How many numbers training can change in the model."""
+        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+    def _begin_step(self) -> None:
+        for collection in self._collections.values():
+            if isinstance(collection, Collection) and collection.unresolved:
+                unknown = collection.resolve(self._adapter.patterns)
+                for name in unknown:
+                    log.warning(
+                        "Collection %r asks for a %s that is in no registered model; it is left out.",
+                        collection.name,
+                        name,
+                    )
+        super()._begin_step()
+
+    def _tensors(self) -> tuple[TorchTensors, ...]:
+        return (TorchTensors(),)
+
+    def _find_worker(self) -> Worker:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return Worker(distributed.get_rank(), distributed.get_world_size())
+        return super()._find_worker()
+
+    def _versions(self) -> dict[str, str]:
+        return {"torch": torch.__version__}
+
+    def _detach(self) -> None:
+        self._adapter.detach()
+
+
+def get_hook(
+    json_config_path: str | os.PathLike[str] | None = None, create_if_not_exists: bool = False
+) -> Hook | None:
+    """This process's PyTorch hook.
+
+    Args:
+        json_config_path: A configuration file to create it from.
+        create_if_not_exists: Create it from the configuration file if there is none; without such a file there is
+            still none. ``USE_SMDEBUG=0`` in the environment switches this off.
+    """
+    current = tornasole.capture.get_hook()
+    if isinstance(current, Hook):
+        return current
+    if not create_if_not_exists or os.environ.get("USE_SMDEBUG", "1").lower() in ("0", "false", "no", "off"):
+        return None
+    try:
+        return Hook.create_from_json_file(json_config_path)
+    except FileNotFoundError:
+        return None

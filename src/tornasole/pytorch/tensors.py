@@ -1,0 +1,84 @@
+"""How to look into torch's tensors: description, snapshot and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tornasole.capture.adapter import Bytes, Unsavable
+from tornasole.format.payload import DTYPES
+from tornasole.stats.torch import statistics
+
+# A sparse tensor is saved dense up to this size; beyond, making it dense could take the job's memory.
+_MOST_DENSE_BYTES = 64 << 20
+
+
+class TorchTensors:
+    """``Tensors`` for torch, on any device."""
+
+    def admits(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def plain(self, value: torch.Tensor) -> torch.Tensor:
+        tensor = value.detach()
+        if type(tensor) is not torch.Tensor:
+            tensor = _without_subclass(tensor)
+        if tensor.is_meta:
+            raise Unsavable("it is on the meta device and has no values")
+        if tensor.is_nested:
+            raise Unsavable("it is a nested tensor")
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        if tensor.layout is not torch.strided:
+            size = tensor.numel() * tensor.element_size()
+            if size > _MOST_DENSE_BYTES:
+                raise Unsavable(
+                    f"it is sparse ({tensor.layout}), and would take {size >> 20} MiB as a dense tensor"
+                )
+            tensor = tensor.to_dense()
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
+        if tensor.dtype is torch.complex32:
+            tensor = tensor.to(torch.complex64)
+        if _name(tensor.dtype) not in DTYPES:
+            raise Unsavable(f"its dtype {tensor.dtype} has no place in a trial")
+        return tensor
+
+    def describe(self, value: torch.Tensor) -> tuple[str, tuple[int, ...], int]:
+        return _name(value.dtype), tuple(value.shape), value.numel() * value.element_size()
+
+    def item(self, value: torch.Tensor) -> float | int | complex:
+        return value.item()
+
+    def copy(self, values: Sequence[torch.Tensor], buffers: Sequence[Bytes]) -> None:
+        with torch.no_grad():
+            for value, buffer in zip(values, buffers, strict=True):
+                if len(buffer):
+                    torch.from_numpy(buffer).view(value.dtype).view(value.shape).copy_(value)
+
+    def statistics(
+        self, values: Sequence[torch.Tensor], names: frozenset[str]
+    ) -> list[dict[str, float]]:
+        return statistics(values, names)
+
+
+def _without_subclass(tensor: torch.Tensor) -> torch.Tensor:
+    if hasattr(tensor, "to_local"):
+        raise Unsavable("it is sharded over several processes (DTensor)")
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        raise Unsavable("it is not initialised yet")
+    plain = tensor.as_subclass(torch.Tensor)
+    if type(plain) is not torch.Tensor:
+        raise Unsavable(f"it is a {type(tensor).__name__}")
+    return plain
+
+
+_names: dict[torch.dtype, str] = {}
+
+
+def _name(dtype: torch.dtype) -> str:
+    if dtype not in _names:
+        _names[dtype] = str(dtype).removeprefix("torch.")
+    return _names[dtype]

@@ -1,0 +1,101 @@
+"""Bottom layer: the one plug-in loader, from a name to an object that is imported on first use.
+
+A plug-in has a kind ("store"), a name ("memory") and a dotted path ("package.module:attribute").
+Our own stand in ``BUILT_IN``; other packages add theirs as an entry point of the group
+``tornasole.<kind>``:
+
+    [project.entry-points."tornasole.store"]
+    ftp = "acme_ftp:open_ftp"
+
+A built-in name cannot be taken over by an entry point.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from tornasole.errors import MissingExtra, SMDebugValueError
+
+# kind -> name -> where it lives.
+BUILT_IN: dict[str, dict[str, str]] = {
+    "store": {
+        "file": "tornasole.store.local:LocalStore",
+        "memory": "tornasole.store.memory:open_memory",
+    },
+}
+
+# Imported module -> the extra that installs it.
+EXTRAS: dict[str, str] = {
+    "pandas": "pandas",
+    "sklearn": "demo",
+    "torch": "torch",
+}
+
+
+def load(kind: str, name: str) -> object:
+    """Import a plug-in.
+
+    Args:
+        kind: What it is, such as "store".
+        name: Which one, such as "memory".
+
+    Returns:
+        The object at the plug-in's dotted path. What it must be, the kind's contract says.
+
+    Raises:
+        SMDebugValueError: There is no such kind or name, or its path leads nowhere.
+        MissingExtra: The plug-in needs a package that is not installed.
+    """
+    paths = _paths(kind)
+    if name not in paths:
+        raise SMDebugValueError(_unknown(f"{kind} plug-in", name, paths))
+    module_name, _, attribute = paths[name].partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if missing.split(".")[0] == "tornasole":
+            raise  # not an extra: a fault of ours, and hiding it would cost hours
+        raise MissingExtra(_missing(kind, name, missing)) from error
+    if not hasattr(module, attribute):
+        raise SMDebugValueError(
+            f"The {kind} plug-in {name!r} is registered as {paths[name]!r}, "
+            f"but {module_name!r} has no {attribute!r}."
+        )
+    value: object = getattr(module, attribute)
+    return value
+
+
+def names(kind: str) -> list[str]:
+    """List the plug-ins of a kind, ours and other packages', without importing them."""
+    return sorted(_paths(kind))
+
+
+def _paths(kind: str) -> dict[str, str]:
+    if kind not in BUILT_IN:
+        raise SMDebugValueError(_unknown("kind of plug-in", kind, BUILT_IN))
+    others = {
+        point.name: f"{point.module}:{point.attr}"
+        for point in entry_points(group=f"tornasole.{kind}")
+    }
+    return others | BUILT_IN[kind]
+
+
+def _unknown(what: str, name: str, known: dict[str, str] | dict[str, dict[str, str]]) -> str:
+    nearest = get_close_matches(name, known, n=1)
+    question = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"There is no {what} {name!r}.{question} There are: {', '.join(sorted(known))}."
+
+
+def _missing(kind: str, name: str, module: str) -> str:
+    package = module.partition(".")[0]
+    cure = (
+        f"pip install 'tornasole[{EXTRAS[package]}]'"
+        if package in EXTRAS
+        else f"install the package that provides {package!r}"
+    )
+    return (
+        f"The {kind} plug-in {name!r} needs {module!r}, which is not installed. To mend it: {cure}"
+    )

@@ -1,0 +1,185 @@
+"""What stands in rows: from row numbers to arrays and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tornasole.errors import CorruptTrial
+from tornasole.format import TrialReader
+from tornasole.format.payload import DTYPES
+from tornasole.stats.definition import COUNTS, STATISTICS
+from tornasole.stats.numpy import statistics
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_ABSOLUTE = ("abs_", "l1", "l2")
+_SPREAD = ("std", "variance")
+
+
+class Cells:
+    """The values and statistics of rows.
+
+    Args:
+        keep: Whether raw values, once read, stay in memory.
+    """
+
+    def __init__(self, reader: TrialReader, keep: bool) -> None:
+        self._reader = reader
+        self._kept: dict[tuple[str, str, int], Array] | None = {} if keep else None
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def array(self, row: int) -> Array | None:
+        """The value in a row, if it was saved."""
+        return next(iter(self.arrays(np.array([row]))))
+
+    def arrays(self, rows: npt.NDArray[np.int64]) -> Iterable[Array | None]:
+        """The values in rows: those of one element from their column, the others from payloads."""
+        scalar = self._reader.present("value")[rows]
+        if scalar.all():
+            return self._scalars(rows)
+        found: list[Array | None] = [None] * len(rows)
+        positions = np.flatnonzero(scalar)
+        for position, array in zip(positions.tolist(), self._scalars(rows[positions]), strict=True):
+            found[position] = array
+        for position in np.flatnonzero(~scalar).tolist():
+            found[position] = self._raw(int(rows[position]))
+        return found
+
+    def _scalars(self, rows: npt.NDArray[np.int64]) -> Iterable[Array]:
+        if not len(rows):
+            return []
+        values = self._reader.column("value")[rows]
+        dtypes, dimensions = self._reader.column("dtype")[rows], self._reader.dimensions[rows]
+        alike = (dtypes == dtypes[0]) & (dimensions == dimensions[0])
+        if alike.all():
+            return self._shaped(values, dtypes[0], int(dimensions[0]))
+        found: list[Array] = [values] * len(rows)
+        left = np.arange(len(rows))
+        while len(left):
+            alike = (dtypes[left] == dtypes[left[0]]) & (dimensions[left] == dimensions[left[0]])
+            these = left[alike]
+            arrays = self._shaped(values[these], dtypes[these[0]], int(dimensions[these[0]]))
+            for position, array in zip(these.tolist(), arrays, strict=True):
+                found[position] = array
+            left = left[~alike]
+        return found
+
+    def _shaped(self, values: Floats, dtype: str, dimensions: int) -> Iterable[Array]:
+        if dtype not in DTYPES or dimensions > 32:
+            raise CorruptTrial(
+                f"{self._reader.url} is damaged: a row says that its value is of dtype {dtype!r} "
+                f"with {dimensions} dimensions."
+            )
+        with np.errstate(invalid="ignore", over="ignore"):
+            typed = values.astype(_numpy_dtype(dtype))
+        if dimensions:
+            return list(typed.reshape(-1, *[1] * dimensions))
+        return map(np.asarray, typed)
+
+    def _raw(self, row: int) -> Array | None:
+        if self._kept is None:
+            return self._reader.raw(row)
+        reader = self._reader
+        worker = reader.workers[reader.column("worker")[row]]
+        key = worker, reader.names[reader.column("name")[row]], int(reader.column("step")[row])
+        if key not in self._kept:
+            array = reader.raw(row)
+            if array is None:
+                return None
+            array.flags.writeable = False
+            self._kept[key] = array
+        return self._kept[key]
+
+    # -- statistics -------------------------------------------------------------------------------
+
+    def numbers(self, statistic: str, rows: npt.NDArray[np.int64]) -> tuple[Floats, Mask]:
+        """A statistic (or ``value``) in rows, and where it could be had.
+
+        What was saved is read; what was not is computed from the value, if that was.
+        """
+        values, known = self._saved_numbers(statistic, rows)
+        if known.all():
+            return values, known
+        single = self._reader.present("value")[rows] & ~known
+        if single.any():
+            values[single] = _of_one(statistic, self._reader.column("value")[rows[single]])
+            known |= single
+        for position in np.flatnonzero(~known & (self._reader.column("payload")[rows] >= 0)).tolist():
+            array = self._raw(int(rows[position]))
+            number = None if array is None else _of_many(statistic, array)
+            if number is not None:
+                values[position], known[position] = number, True
+        return values, known
+
+    def _saved_numbers(self, statistic: str, rows: npt.NDArray[np.int64]) -> tuple[Floats, Mask]:
+        values = self._reader.column(statistic)[rows].astype(np.float64)
+        if statistic in COUNTS:
+            return values, values >= 0
+        known = ~np.isnan(values)
+        if not known.all():  # a NaN may be missing or may be data
+            known |= self._reader.present(statistic)[rows]
+        return values, known
+
+    def saved(self, row: int) -> dict[str, float]:
+        """Every statistic and count that was saved in a row."""
+        return {
+            name: self._reader.column(name)[row].item()
+            for name in (*STATISTICS, *COUNTS)
+            if self._reader.present(name)[row]
+        }
+
+    def has_statistics(self, row: int) -> bool:
+        """Whether any statistic was saved in a row."""
+        return any(self._reader.present(name)[row] for name in STATISTICS)
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def dtype(self, row: int) -> str:
+        """The dtype of the tensor in a row."""
+        return str(self._reader.column("dtype")[row])
+
+    def shape(self, row: int) -> tuple[int, ...] | None:
+        """The shape of the tensor in a row, if it was saved."""
+        return self._reader.shape(row) if self._reader.present("shape")[row] else None
+
+    def lost(self, row: int) -> str:
+        """Why a value that was asked for is not there; empty if none was."""
+        return self._reader.column("lost")[row] or ""
+
+    def workers(self, rows: npt.NDArray[np.int64]) -> Sequence[str]:
+        """Who wrote the rows, sorted."""
+        return [self._reader.workers[code] for code in np.unique(self._reader.column("worker")[rows])]
+
+
+def _numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype of a value; types that NumPy lacks come as float32."""
+    foreign = dtype == "bfloat16" or dtype.startswith("float8")
+    return np.dtype(np.float32) if foreign else np.dtype("U" if dtype == "string" else dtype)
+
+
+def _of_one(statistic: str, values: Floats) -> Array:
+    """A statistic of tensors with one element each."""
+    if statistic == "count":
+        return np.ones(len(values))
+    if statistic in COUNTS:
+        test = {"nan_count": np.isnan, "inf_count": np.isinf, "zero_count": np.logical_not}
+        return np.asarray(test[statistic](values))
+    if statistic.endswith(_SPREAD):
+        return values - values  # 0, or NaN where it is not finite
+    return np.abs(values) if statistic.startswith(_ABSOLUTE) else values
+
+
+def _of_many(statistic: str, array: Array) -> float | None:
+    """A statistic of one tensor, by the definitions that hold when saving."""
+    if array.dtype.kind not in "biufc":
+        return None
+    if statistic == "value":
+        return float(array.reshape(-1)[0].real) if array.size == 1 else None
+    return statistics([array], frozenset({statistic} - set(COUNTS)))[0][statistic]

@@ -1,0 +1,50 @@
+"""Bottom layer: the nouns every room shares (mode, role, step state)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ModeKeys(Enum):
+    """What a step was for. ``GLOBAL`` is the mode of steps for which none was set."""
+
+    TRAIN = 1
+    EVAL = 2
+    PREDICT = 3
+    GLOBAL = 4
+
+
+class StepState(Enum):
+    """Whether a reader can have a step now, later, or never."""
+
+    UNAVAILABLE = 0
+    AVAILABLE = 1
+    NOT_YET_AVAILABLE = 2
+
+
+class Role(str, Enum):
+    """What a tensor is in its model, as the framework adapter knows it.
+
+    Built-in collections are made of roles; names and regexes are for people.
+    """
+
+    WEIGHT = "weight"
+    BIAS = "bias"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    LOSS = "loss"
+    INPUT = "input"
+    OUTPUT = "output"
+    LAYER_INPUT = "layer_input"
+    LAYER_OUTPUT = "layer_output"
+    LABEL = "label"
+    PREDICTION = "prediction"
+    METRIC = "metric"
+    SCALAR = "scalar"
+    OPTIMIZER_VARIABLE = "optimizer_variable"
+    HYPERPARAMETER = "hyperparameter"
+    FEATURE_IMPORTANCE = "feature_importance"
+    AVERAGE_SHAP = "average_shap"
+    FULL_SHAP = "full_shap"
+    TREE = "tree"
+    CUSTOM = "custom"
