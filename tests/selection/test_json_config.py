@@ -14,6 +14,7 @@ from tornasole.selection import (
     SaveConfig,
     SaveConfigMode,
 )
+from tornasole.selection.json_config import parse_bool, parse_list_from_str
 from tornasole.types import ModeKeys
 
 
@@ -382,3 +383,22 @@ def test_a_mistake_in_a_file_is_reported_with_the_name_of_the_file(tmp_path):
     path = write(tmp_path / "wrong.json", 0)
     with pytest.raises(SMDebugValueError, match=r"wrong\.json: HookParameters: .*save_interval"):
         HookConfig.from_file(path, environ={})
+
+
+@pytest.mark.parametrize(
+    ("arg", "flag"), [(None, True), (False, False), ("True", True), ("false", False)]
+)
+def test_parse_bool_reads_flags_as_configurations_spell_them(arg, flag):
+    assert parse_bool(arg, True) is flag
+
+
+def test_parse_bool_refuses_anything_else():
+    with pytest.raises(ValueError, match="perhaps"):
+        parse_bool("perhaps", True)
+
+
+@pytest.mark.parametrize(
+    ("arg", "items"), [(None, []), ("", []), ("a, b", ["a", " b"]), (["a"], ["a"])]
+)
+def test_parse_list_from_str_splits_at_commas(arg, items):
+    assert parse_list_from_str(arg) == items

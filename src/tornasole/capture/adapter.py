@@ -1,20 +1,21 @@
 """The adapter contract: how a framework's training loop reaches the recorder.
 
-An adapter watches one framework. It is given a ``Recorder`` and tells it, from the framework's own callbacks,
-when a step begins and which tensors appear; it knows the *role* of each tensor (a weight, a gradient, a loss …) and
-gives it the name that people know. It never sees collections, stores or rules. A ``Tensors`` object tells how to look
-into that framework's tensors.
+An adapter watches one framework. It is given a ``Recorder`` and tells it, from the framework's own
+callbacks, when a step begins and which tensors appear; it knows the *role* of each tensor (a
+weight, a gradient, a loss …) and gives it the name that people know. It never sees collections,
+stores or rules. A ``Tensors`` object tells how to look into that framework's tensors.
 
 The recorder decides what is kept:
 
     recorder.begin_step()                      a step begins; the one before is over
     recorder.active                            whether this step keeps anything at all
-    recorder.wants_role(Role.GRADIENT)         whether it may keep any tensor of this role: attach callbacks if so
-    recorder.wants(name, role)                 whether it keeps this one
+    recorder.wants_role(Role.GRADIENT)         whether it may keep any tensor of this role: attach
+    callbacks if so recorder.wants(name, role)                 whether it keeps this one
     recorder.record(name, role, tensor)        here it is: copied or reduced before the call returns
     recorder.record_many([(name, role, t), …]) the same for many, together, which is faster
 
-Callbacks that a framework calls go through ``Guard.run``, so that a fault of ours never breaks training.
+Callbacks that a framework calls go through ``Guard.run``, so that a fault of ours never breaks
+training.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from tornasole.format.payload import DTYPES
+
+__all__ = ["DTYPES", "Bytes", "Tensors", "Unsavable"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -39,14 +44,14 @@ class Tensors(Protocol):
         """Whether the value is one of this framework's tensors."""
 
     def plain(self, value: Any) -> Any:
-        """The tensor without what stands in the way of reading it (autograd, sparse or quantised storage).
+        """The tensor without what hinders reading it (autograd, sparse or quantised storage).
 
         Raises:
             Unsavable: It has no values, or none that can be read here.
         """
 
     def describe(self, value: Any) -> tuple[str, tuple[int, ...], int]:
-        """dtype (by the names of ``format.payload``), shape and size in bytes."""
+        """dtype (one of ``DTYPES``), shape and size in bytes."""
 
     def item(self, value: Any) -> float | int | complex:
         """The value of a tensor with one element."""

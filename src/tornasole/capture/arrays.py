@@ -1,4 +1,4 @@
-"""``Tensors`` for NumPy arrays and for whatever turns into one: what ``save_tensor`` and ``save_scalar`` take."""
+"""``Tensors`` for NumPy arrays and whatever turns into one: what ``save_tensor`` takes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Arrays:
         try:
             array = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise Unsavable(f"{type(value).__name__} does not turn into an array ({error})") from error
+            raise Unsavable(
+                f"{type(value).__name__} does not turn into an array ({error})"
+            ) from error
         if array.dtype.kind in "USO":
             return _as_bytes_of_strings(array)
         if array.dtype.kind not in _KINDS:
@@ -62,7 +64,8 @@ class _Strings(np.ndarray[Any, Any]):
 
 def _as_bytes_of_strings(array: npt.NDArray[Any]) -> _Strings:
     items = [
-        item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in array.ravel().tolist()
+        item.decode("utf-8", "replace") if isinstance(item, bytes) else item
+        for item in array.ravel().tolist()
     ]
     if not all(isinstance(item, str) for item in items):
         raise Unsavable(_UNREADABLE)

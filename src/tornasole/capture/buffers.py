@@ -1,4 +1,4 @@
-"""Memory for snapshots: raw values are copied here on the training thread and written from here by another.
+"""Memory for snapshots: the training thread copies raw values here, another writes them from here.
 
 Blocks are used again and again, because touching fresh memory costs as much as the copy itself.
 """
@@ -40,12 +40,21 @@ class BufferPool:
 
     def take_block(self, size: int, held: int) -> Bytes | None:
         """Lends a block of at least the size to a step that already holds some bytes."""
+        while (block := self._lend(size, held)) is None and self._when_full == "wait":
+            # Not under our lock: the writer gives memory back while it holds its own.
+            self._hurry()
+            with self._change:
+                if not self._has_room(size, held):
+                    self._change.wait()
+        return block
+
+    def _has_room(self, size: int, held: int) -> bool:
+        return self._lent + size <= self._limit or self._lent <= held
+
+    def _lend(self, size: int, held: int) -> Bytes | None:
         with self._change:
-            while self._lent + size > self._limit and self._lent > held:
-                if self._when_full == "drop":
-                    return None
-                self._hurry()
-                self._change.wait()
+            if not self._has_room(size, held):
+                return None
             self._lent += size
             for place, block in enumerate(self._free):
                 if len(block) == size:

@@ -18,52 +18,63 @@ class Guard:
     """Runs our code for the framework. After the first fault it stands aside: nothing more is run.
 
     Args:
-        on_error: ``"warn"`` logs the fault and lets training go on; ``"raise"`` raises it into training.
-        stand_aside: Called once, with the fault, so that the hook lets go of the model.
+        on_error: ``"warn"`` logs the fault and lets training go on; ``"raise"`` raises it into
+            training.
+        stand_aside: Called once after a fault, on the training thread, so that the hook lets go of
+            the model.
     """
 
-    def __init__(self, on_error: OnError, stand_aside: Callable[[Exception], None]) -> None:
+    def __init__(self, on_error: OnError, stand_aside: Callable[[], None]) -> None:
         if on_error not in ("warn", "raise"):
             raise SMDebugValueError(f"on_error must be 'warn' or 'raise', not {on_error!r}.")
         self._raises = on_error == "raise"
         self._stand_aside = stand_aside
-        self._to_raise: Exception | None = None
+        self._unmet: Exception | None = None  # a fault of run_apart that training has not met yet
         self.fault: Exception | None = None
 
     def run(self, function: Callable[..., T], *args: Any) -> T | None:
         """Calls the function; a fault of it is logged or raised, as the user chose."""
         if self.fault is not None:
-            if self._to_raise is not None:
-                fault, self._to_raise = self._to_raise, None
-                raise fault
+            self.meet()
             return None
         try:
             return function(*args)
         except Exception as fault:
-            self._fail(fault)
+            self._note(fault)
+            self._stand_aside()
             if self._raises:
                 raise
             return None
 
-    def run_in_thread(self, function: Callable[[], None]) -> None:
-        """Calls the function on a thread of ours; a fault that is to be raised waits for the training thread."""
-        try:
-            function()
-        except Exception as fault:
-            if self._raises:
-                self._to_raise = fault
-            self._fail(fault)
+    def run_apart(self, function: Callable[..., None], *args: Any) -> None:
+        """Calls the function where the model must not be touched: in our thread, in loops of others.
 
-    def _fail(self, fault: Exception) -> None:
+        Training meets a fault of it at the next ``run`` or ``meet``.
+        """
         if self.fault is not None:
             return
+        try:
+            function(*args)
+        except Exception as fault:  # noqa: BLE001 - this is the guard
+            if self.fault is None:
+                self._unmet = fault
+                self._note(fault)
+
+    def meet(self) -> None:
+        """On the training thread: stands aside for a fault of ``run_apart``, or raises it."""
+        fault, self._unmet = self._unmet, None
+        if fault is not None:
+            self._stand_aside()
+            if self._raises:
+                raise fault
+
+    def _note(self, fault: Exception) -> None:
         self.fault = fault
         if not self._raises:
             log.error(
-                "Saving tensors failed and is switched off for the rest of this job; training goes on. What was "
-                "saved before is readable. Cause: %s: %s",
+                "Saving tensors failed and is switched off for the rest of this job; training goes "
+                "on. What was saved before is readable. Cause: %s: %s",
                 type(fault).__name__,
                 fault,
                 exc_info=fault,
             )
-        self._stand_aside(fault)

@@ -1,8 +1,9 @@
-"""The hook as its user knows it: configuration, steps and modes, saving by hand, and a clean end."""
+"""The hook as its user knows it: configuration, steps, modes, saving by hand, a clean end."""
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - pyarrow needs it, and at exit it loads no more
 import logging
 import os
 import platform
@@ -31,11 +32,17 @@ from tornasole.errors import (
     SMDebugValueError,
 )
 from tornasole.format import StepRecords, TrialWriter
-from tornasole.selection import Collection, CollectionKeys, ReductionConfig, SaveConfig, SaveConfigMode
+from tornasole.selection import (
+    Collection,
+    CollectionKeys,
+    ReductionConfig,
+    SaveConfig,
+    SaveConfigMode,
+)
 from tornasole.selection.builtin import builtin_for
 from tornasole.selection.collection import canonical_name
 from tornasole.selection.json_config import HookConfig
-from tornasole.selection.plan import Plan
+from tornasole.selection.plan import Form, Plan
 from tornasole.selection.reduction_config import RAW_TENSOR
 from tornasole.types import ModeKeys, Role
 
@@ -49,24 +56,26 @@ _QUEUE_BYTES = 512 << 20
 class Hook:
     """Saves what a training job computes, at the steps and in the form asked for.
 
-    Used as it is, it serves a loop of your own: call ``begin_step`` at the start of each iteration and
-    ``save_scalar`` or ``save_tensor`` within. The hooks of the frameworks derive from it.
+    Used as it is, it serves a loop of your own: call ``begin_step`` at the start of each iteration
+    and ``save_scalar`` or ``save_tensor`` within. The hooks of the frameworks derive from it.
 
     Args:
         out_dir: Where the trial goes: a new or empty folder, or an address with a scheme.
         export_tensorboard: Not available yet; asking for it is said in the log.
         tensorboard_dir: Likewise.
         dry_run: Do everything but write.
-        reduction_config: The form in which tensors are saved, unless their collection has its own; default: raw.
+        reduction_config: The form in which tensors are saved, unless their collection has its own;
+            default: raw.
         save_config: When tensors are saved, unless their collection says otherwise.
-        include_regex: Save tensors whose names contain one of these patterns (collection ``default``).
+        include_regex: Save tensors whose names contain one of these patterns (collection
+            ``default``).
         include_collections: Save these collections, beside those that the framework always saves.
         save_all: Save every tensor (collection ``all``).
         include_workers: ``"one"`` or ``"all"`` of a job's processes save.
-        on_error: What a fault inside the hook does: ``"warn"`` logs it, and training goes on without the hook;
-            ``"raise"`` raises it into training.
-        when_full: What happens when raw values come faster than they can be written: training waits (``"wait"``), or
-            they are dropped and their rows say so (``"drop"``).
+        on_error: What a fault inside the hook does: ``"warn"`` logs it, and training goes on
+            without the hook; ``"raise"`` raises it into training.
+        when_full: What happens when raw values come faster than they can be written: training waits
+            (``"wait"``), or they are dropped and their rows say so (``"drop"``).
         queue_bytes: How many bytes of raw values may wait to be written.
     """
 
@@ -97,12 +106,16 @@ class Hook:
         self.include_workers = _one_of("include_workers", include_workers, ("one", "all"))
         _one_of("when_full", when_full, ("wait", "drop"))
         if reduction_config is not None and not isinstance(reduction_config, ReductionConfig):
-            raise SMDebugTypeError(f"reduction_config must be a ReductionConfig, not {reduction_config!r}.")
+            raise SMDebugTypeError(
+                f"reduction_config must be a ReductionConfig, not {reduction_config!r}."
+            )
         self.reduction_config = reduction_config or RAW_TENSOR
         default = SaveConfig(save_interval=builtin.save_interval)
         self.save_config = default if save_config is None else SaveConfig.parse(save_config)
         if export_tensorboard or tensorboard_dir:
-            log.warning("TensorBoard export is not available in this version; everything else is saved.")
+            log.warning(
+                "TensorBoard export is not available in this version; everything else is saved."
+            )
 
         self._collections: dict[str, Collection] = dict(builtin.collections(self.collection_class))
         self._included = set(builtin.included) | {
@@ -117,12 +130,15 @@ class Hook:
 
         self._worker = self._find_worker()
         self._writes = not self.dry_run and (self.include_workers == "all" or self._worker.is_chief)
-        self._guard = Guard(on_error, lambda fault: self._detach())
+        self._guard = Guard(on_error, self._detach)
         self._writer = TrialWriter.open(self.out_dir, self._worker.name) if self._writes else None
         plan = Plan(self._collections, self._included, self.save_config, self.reduction_config)
         hurry = self._writer.hurry if self._writer else lambda: None
         self._recorder = Recorder(
-            plan, (*self._tensors(), Arrays()), BufferPool(queue_bytes, when_full, hurry), self._submit
+            plan,
+            (*self._tensors(), Arrays()),
+            BufferPool(queue_bytes, when_full, hurry),
+            self._submit,
         )
         self._plan = plan
         self._thread: threading.Thread | None = None
@@ -132,7 +148,9 @@ class Hook:
             try:
                 self._writer.claim(self._about())
             except OSError as error:
-                raise SMDebugRuntimeError(f"out_dir {self.out_dir} cannot be written to: {error}") from error
+                raise SMDebugRuntimeError(
+                    f"out_dir {self.out_dir} cannot be written to: {error}"
+                ) from error
         atexit.register(self._close_at_exit)
         _remember(self)
 
@@ -143,8 +161,8 @@ class Hook:
         """A hook by a configuration file.
 
         Args:
-            json_file_path: The file; by default the one that ``SMDEBUG_CONFIG_FILE_PATH`` names, or else
-                ``/opt/ml/input/config/debughookconfig.json``.
+            json_file_path: The file; by default the one that ``SMDEBUG_CONFIG_FILE_PATH`` names, or
+                else ``/opt/ml/input/config/debughookconfig.json``.
             options: Keyword arguments that the file does not cover, such as ``on_error``.
         """
         interval = builtin_for(cls.framework).save_interval
@@ -166,7 +184,7 @@ class Hook:
             hook.get_collection(collection.name).merge(collection)
         return hook
 
-    # -- what a framework's hook overrides ------------------------------------------------------------------
+    # -- what a framework's hook overrides ---------------------------------------------------------
 
     def _tensors(self) -> tuple[Tensors, ...]:
         """How to look into the framework's tensors."""
@@ -187,7 +205,7 @@ class Hook:
         self._plan.validate()
         self._put_collections()
 
-    # -- steps and modes ------------------------------------------------------------------------------------
+    # -- steps and modes ---------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
@@ -231,14 +249,20 @@ class Hook:
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Says what the steps from now on are for."""
-        if not isinstance(mode, ModeKeys):
+        if mode not in ModeKeys.__members__.values():
             known = ", ".join(f"modes.{each.name}" for each in ModeKeys)
             raise SMDebugValueError(f"set_mode takes one of {known}, not {mode!r}.")
         self._recorder.mode = mode
 
     def begin_step(self) -> None:
         """Begins the next step; the one before is over. Frameworks' hooks do this by themselves."""
-        self._guard.run(self._begin_step)
+        if not self._closed:
+            self._guard.run(self._begin_step)
+
+    @property
+    def _stands_aside(self) -> bool:
+        """Whether nothing is saved any more: closed, failed, or a copy in a forked process."""
+        return self._closed or self._guard.fault is not None
 
     def _begin_step(self) -> None:
         if not self._prepared:
@@ -246,7 +270,7 @@ class Hook:
             self._prepare()
         self._recorder.begin_step()
 
-    # -- collections ----------------------------------------------------------------------------------------
+    # -- collections -------------------------------------------------------------------------------
 
     def get_collection(self, name: str, create: bool = True) -> Any:
         """The collection of that name; one that does not exist yet is made.
@@ -255,12 +279,15 @@ class Hook:
             SMDebugError: It does not exist, and ``create`` is false.
         """
         if not isinstance(name, str):
-            raise SMDebugTypeError(f"The name of a collection is a string, not {type(name).__name__}.")
+            raise SMDebugTypeError(
+                f"The name of a collection is a string, not {type(name).__name__}."
+            )
         name = canonical_name(name)
         if name not in self._collections:
             if not create:
                 raise SMDebugError(
-                    f"There is no collection {name!r}; there are {', '.join(sorted(self._collections))}."
+                    f"There is no collection {name!r}; there are "
+                    f"{', '.join(sorted(self._collections))}."
                 )
             self._collections[name] = self.collection_class(name)
         return self._collections[name]
@@ -270,19 +297,23 @@ class Hook:
         return self._collections
 
     def add_collection(self, collection: Collection) -> None:
-        """Adds a collection, in place of the one of the same name; a built-in one keeps its roles."""
+        """Adds a collection in place of the one of its name; a built-in one keeps its roles."""
         if not isinstance(collection, Collection):
-            raise SMDebugTypeError(f"add_collection takes a Collection, not {type(collection).__name__}.")
+            raise SMDebugTypeError(
+                f"add_collection takes a Collection, not {type(collection).__name__}."
+            )
         if collection.name in self._collections:
-            collection.merge(Collection(collection.name, roles=self._collections[collection.name].roles))
+            collection.merge(
+                Collection(collection.name, roles=self._collections[collection.name].roles)
+            )
         self._collections[collection.name] = collection
 
-    # -- saving by hand -------------------------------------------------------------------------------------
+    # -- saving by hand ----------------------------------------------------------------------------
 
     def save_scalar(
         self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None
     ) -> None:
-        """Saves one number as ``scalar/<name>`` at the current step, whether or not the step is due.
+        """Saves one number as ``scalar/<name>`` at the current step, due or not.
 
         Args:
             name: Its name.
@@ -298,28 +329,47 @@ class Hook:
         collections = ["default", "sm_metrics"] if sm_metric else ["default"]
         number = self._one_number(name, value)
         form = asked_for(collections, True, frozenset())
-        self._guard.run(
-            self._recorder.save, f"scalar/{name}", Role.SCALAR, number, form, timestamp
-        )
+        self._save(f"scalar/{name}", Role.SCALAR, number, form, timestamp)
 
     def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: str | Sequence[str] = "default"
+        self,
+        tensor_name: str,
+        tensor_value: Any,
+        collections_to_write: str | Sequence[str] = "default",
     ) -> None:
         """Saves a tensor at the current step, whether or not the step is due.
 
-        It is saved raw, or in the form of a collection's own ``reduction_config``. A collection that does not exist is
-        made. Saving the same name again within a step replaces the value. What cannot be saved is noted in the log.
+        It is saved raw, or in the form of a collection's own ``reduction_config``. A collection
+        that does not exist is made. Saving the same name again within a step replaces the value.
+        What cannot be saved is noted in the log.
         """
         if not isinstance(tensor_name, str):
-            raise SMDebugTypeError(f"The name of a tensor is a string, not {type(tensor_name).__name__}.")
-        names = [canonical_name(name) for name in _flat("collections_to_write", collections_to_write)]
-        configs = [self.get_collection(name).reduction_config or RAW_TENSOR for name in names or ["default"]]
+            raise SMDebugTypeError(
+                f"The name of a tensor is a string, not {type(tensor_name).__name__}."
+            )
+        names = [
+            canonical_name(name) for name in _flat("collections_to_write", collections_to_write)
+        ]
+        configs = [
+            self.get_collection(name).reduction_config or RAW_TENSOR
+            for name in names or ["default"]
+        ]
         form = asked_for(
             names or ["default"],
             any(config.save_raw_tensor for config in configs),
             frozenset().union(*(config.statistics for config in configs)),
         )
-        self._guard.run(self._recorder.save, tensor_name, Role.CUSTOM, tensor_value, form)
+        self._save(tensor_name, Role.CUSTOM, tensor_value, form)
+
+    def _save(
+        self, name: str, role: Role, value: Any, form: Form, when: float | None = None
+    ) -> None:
+        if self._closed:
+            self._recorder.note(
+                name, "the hook is closed, or belongs to the process that this one is a copy of"
+            )
+        else:
+            self._guard.run(self._recorder.save, name, role, value, form, when)
 
     def _one_number(self, name: str, value: Any) -> Any:
         kind = next(kind for kind in (*self._tensors(), Arrays()) if kind.admits(value))
@@ -330,14 +380,15 @@ class Hook:
         dtype, shape, _ = kind.describe(plain)
         if dtype == "string" or np.prod(shape, dtype=int) != 1:
             raise SMDebugTypeError(
-                f"Scalar {name!r} must be one number, not {dtype} of shape {shape}; save_tensor takes any."
+                f"Scalar {name!r} must be one number, not {dtype} of shape {shape}; "
+                "save_tensor takes any."
             )
         return plain
 
-    # -- the end --------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes what is left and lets go of the model. Done at exit by itself; doing it twice is no error."""
+        """Writes what is left and lets go of the model. Done at exit, too; twice is no error."""
         self._close(sys.exc_info()[1])
 
     def _close_at_exit(self) -> None:
@@ -347,7 +398,10 @@ class Hook:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._close(error)
 
@@ -358,19 +412,27 @@ class Hook:
             self._closed = True
         atexit.unregister(self._close_at_exit)
         _forget(self)
-        self._guard.run(self._recorder.end_step)
-        self._detach()
+        try:
+            self._guard.run(self._recorder.finish)
+        finally:
+            self._detach()
+            self._finish_writing(error)
+
+    def _finish_writing(self, error: BaseException | None) -> None:
         if self._writer is None:
             return
         self._writer.finish()
-        if self._thread is not None:
+        if self._thread is None:
+            self._guard.run_apart(self._writer.run)
+        else:
             self._thread.join()
         fault = self._guard.fault
-        reason = None if error is None else f"{type(error).__name__}: {error}"
+        reason = None if _is_clean(error) else f"{type(error).__name__}: {error}"
         if fault is not None:
             reason = f"saving failed: {type(fault).__name__}: {fault}"
         self._guard.fault = None  # the last word is worth a try even after a fault
         self._guard.run(self._put_end, reason)
+        self._guard.meet()
 
     def _put_end(self, reason: str | None) -> None:
         assert self._writer is not None
@@ -387,15 +449,20 @@ class Hook:
             }
         )
 
-    # -- between the recorder and the writer ----------------------------------------------------------------
+    # -- between the recorder and the writer -------------------------------------------------------
 
     def _submit(self, step: StepRecords) -> None:
         if self._writer is None:
             step.release()
             return
-        if self._thread is None:
+        # What the last step leaves is written by close itself: at exit no thread can be started any
+        # more.
+        if self._thread is None and not self._closed:
             self._thread = threading.Thread(
-                target=self._guard.run_in_thread, args=(self._writer.run,), name="tornasole-writer", daemon=True
+                target=self._guard.run_apart,
+                args=(self._writer.run,),
+                name="tornasole-writer",
+                daemon=True,
             )
             self._thread.start()
         self._writer.submit(step)
@@ -405,12 +472,14 @@ class Hook:
             return
         for name, members in self._recorder.members.items():
             for member in members:
-                self._collections[name].note_tensor_name(member)
+                self.get_collection(name).note_tensor_name(member)
         content = {}
         for name, collection in self._collections.items():
             content[name] = collection.to_json_dict()
             content[name]["save_config"] = self._plan.save_config_of(collection).to_json_dict()
-            content[name]["reduction_config"] = self._plan.reduction_config_of(collection).to_json_dict()
+            content[name]["reduction_config"] = self._plan.reduction_config_of(
+                collection
+            ).to_json_dict()
         count = self._worker.count if self.include_workers == "all" else 1
         self._writer.put_collections(
             {"collections": content, "_meta": {"num_workers": count, "process": _process()}}
@@ -430,7 +499,7 @@ class Hook:
         }
 
     def _abandon(self) -> None:
-        """In a forked child: the trial belongs to the parent, so this copy must neither write nor wait."""
+        """In a forked child: the trial is the parent's: this copy must neither write nor wait."""
         self._closed = True
         self._writer = None
         self._thread = None
@@ -446,10 +515,11 @@ class Hook:
         """Leaves an empty shell."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} out_dir={self.out_dir!r} step={self.step} mode={self.mode.name}>"
+        kind = type(self).__name__
+        return f"<{kind} out_dir={self.out_dir!r} step={self.step} mode={self.mode.name}>"
 
 
-# -- the process's current hook -----------------------------------------------------------------------------
+# -- the process's current hook --------------------------------------------------------------------
 
 _open_hooks: weakref.WeakSet[Hook] = weakref.WeakSet()
 _current: Hook | None = None
@@ -481,7 +551,12 @@ def _remember(hook: Hook) -> None:
     _open_hooks.add(hook)
     if not _watches_forks and hasattr(os, "register_at_fork"):
         _watches_forks = True
-        os.register_at_fork(after_in_child=lambda: [each._abandon() for each in list(_open_hooks)])
+        os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _abandon_all() -> None:
+    for hook in list(_open_hooks):
+        hook._abandon()
 
 
 def _forget(hook: Hook) -> None:
@@ -490,7 +565,7 @@ def _forget(hook: Hook) -> None:
         del_hook()
 
 
-# -- arguments ----------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 def _checked_out_dir(out_dir: object) -> str:
@@ -518,13 +593,23 @@ def _flat(field: str, value: object) -> list[str]:
     return [item for each in value for item in _flat(field, each)]
 
 
+def _is_clean(error: BaseException | None) -> bool:
+    """Whether a program that ends with this did what it was meant to."""
+    return error is None or (isinstance(error, SystemExit) and not error.code)
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
 def _process() -> dict[str, Any]:
     """What tells this process from others, so that a reader can see whether it still lives."""
-    about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "started": None, "boot": None}
+    about: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": None,
+        "boot": None,
+    }
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             about["boot"] = file.read().strip()

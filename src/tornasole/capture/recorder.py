@@ -1,4 +1,4 @@
-"""The hot path: from tensors that appear in a step to that step's records, on the training thread."""
+"""The hot path, on the training thread: from the tensors of a step to its records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Recorder:
         self._noted: set[str] = set()
         self._lock = threading.RLock()
 
-    # -- steps ----------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def begin_step(self) -> None:
         """Ends the step before and begins the next one of the current mode."""
@@ -94,12 +94,19 @@ class Recorder:
             self.last_saved_step = step.number
             self._submit(StepRecords(step.number, step.mode, step.mode_step, records, step.release))
 
+    def finish(self) -> None:
+        """Hands over what is left; what was saved before any step makes a step of its own."""
+        with self._lock:
+            if self.step < 0 and self._open.entries:
+                self.begin_step()
+            self.end_step()
+
     @property
     def active(self) -> bool:
         """Whether the current step keeps anything by itself."""
         return self._open.due is not None
 
-    # -- what adapters ask and tell -------------------------------------------------------------------------
+    # -- what adapters ask and tell ----------------------------------------------------------------
 
     def wants_role(self, role: Role) -> bool:
         """Whether the current step may keep a tensor of this role."""
@@ -128,14 +135,20 @@ class Recorder:
                     self._add(batch, name, role, value, form)
             self._finish(batch)
 
-    def save(self, name: str, role: Role, value: Any, form: Form, when: float | None = None) -> None:
+    def save(
+        self, name: str, role: Role, value: Any, form: Form, when: float | None = None
+    ) -> None:
         """Keeps a tensor that the user handed over, whatever is due."""
         with self._lock:
+            due = self._open.due
+            watched = due.form(name, role) if due is not None else None
+            if watched is not None and watched.triggers:
+                form = Form(form.parts, watched.triggers)
             batch = _Batch(time.time() if when is None else when)
             self._add(batch, name, role, value, form)
             self._finish(batch)
 
-    # -- how ------------------------------------------------------------------------------------------------
+    # -- how ---------------------------------------------------------------------------------------
 
     def _add(self, batch: _Batch, name: str, role: Role, value: Any, form: Form) -> None:
         """Describes one tensor and sorts it by what must be done with it."""
@@ -143,7 +156,7 @@ class Recorder:
         try:
             value = kind.plain(value)
         except Unsavable as reason:
-            self._note(name, f"{reason}; it is left out")
+            self.note(name, f"{reason}; it is left out")
             return
         dtype, shape, size = kind.describe(value)
         record = Record(name, role.value, form.collections, dtype, shape, batch.time)
@@ -161,18 +174,22 @@ class Recorder:
         if form.raw:
             self._snapshot(batch, kind, value, record, size)
         if (form.statistics or form.watch) and dtype != "string":
-            batch.to_reduce.setdefault((id(kind), form.statistics), (kind, []))[1].append((value, record, form))
+            batch.to_reduce.setdefault((id(kind), form.statistics), (kind, []))[1].append(
+                (value, record, form)
+            )
 
-    def _snapshot(self, batch: _Batch, kind: Tensors, value: Any, record: Record, size: int) -> None:
+    def _snapshot(
+        self, batch: _Batch, kind: Tensors, value: Any, record: Record, size: int
+    ) -> None:
         if self._open.lease is None:
             self._open.lease = self._pool.lease()
         buffer = self._open.lease.take(size)
         if buffer is None:
             record.lost = _QUEUE_FULL
             self.dropped += 1
-            self._note("raw values", "the queue is full, so some are dropped; their rows say so")
+            self.note("raw values", "the queue is full, so some are dropped; their rows say so")
             return
-        record.raw = memoryview(buffer)
+        record.raw = buffer.data
         values, buffers = batch.to_copy.setdefault(id(kind), (kind, [], []))[1:]
         values.append(value)
         buffers.append(buffer)
@@ -188,7 +205,7 @@ class Recorder:
                 if form.watch and (statistics["nan_count"] or statistics["inf_count"]):
                     self._open.fired |= form.triggers
 
-    def _note(self, name: str, what: str) -> None:
+    def note(self, name: str, what: str) -> None:
         """Says once per name what is not saved and why."""
         if name not in self._noted:
             self._noted.add(name)
@@ -252,4 +269,6 @@ def _only(statistics: dict[str, float], form: Form) -> dict[str, float] | None:
 
 def asked_for(collections: Iterable[str], raw: bool, statistics: frozenset[str]) -> Form:
     """The form of a tensor that the user saves by hand: due at once, whatever the schedule says."""
-    return Form(tuple(Part(name, True, raw, False, statistics) for name in collections), frozenset())
+    return Form(
+        tuple(Part(name, True, raw, False, statistics) for name in collections), frozenset()
+    )

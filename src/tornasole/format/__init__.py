@@ -1,4 +1,4 @@
-"""Room 3a: what the bytes of a trial mean. The write side and the read side meet here and nowhere else."""
+"""Room 3a: what the bytes of a trial mean. Write side and read side meet here and nowhere else."""
 
 from tornasole.format.reader import TrialReader
 from tornasole.format.records import Record, StepRecords

@@ -1,19 +1,20 @@
 """Raw values as safetensors: the header, the element types, and the way back to NumPy.
 
-The header is written here rather than by the safetensors library because values must go from their snapshot to
-the file without being copied; every payload is an ordinary safetensors file.
+The header is written here rather than by the safetensors library because values must go from their
+snapshot to the file without being copied; every payload is an ordinary safetensors file.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from tornasole.errors import CorruptTrial
+from tornasole.errors import CorruptTrial, SMDebugValueError
 
 # dtype in the row -> (safetensors dtype, bytes per element)
 _DTYPES = {
@@ -41,6 +42,8 @@ _DTYPES = {
 _COMPLEX128 = "complex128"  # as F64 with a last axis of two
 STRING = "string"  # as U8: a JSON list of the elements in C order, UTF-8
 
+_STRING_ROOM = 1 << 20  # characters
+
 DTYPES = frozenset(_DTYPES) | {_COMPLEX128, STRING}
 """Every dtype that a row can name."""
 
@@ -54,11 +57,21 @@ def header(tensors: Sequence[tuple[str, str, tuple[int, ...], int]]) -> tuple[by
     """The head of a safetensors file, and where in the file each value begins.
 
     Args:
-        tensors: Key, dtype, shape and length in bytes of each value, in the order in which they will follow.
+        tensors: Key, dtype, shape and length in bytes of each value, in the order in which they
+            will follow. A key that comes again gets a number behind it, because every byte of the
+            file must belong to a key.
     """
     entries: dict[str, object] = {}
     offsets, position = [], 0
-    for key, dtype, shape, length in tensors:
+    for wanted, dtype, shape, length in tensors:
+        key, again = wanted, 1
+        while key in entries:
+            again += 1
+            key = f"{wanted}#{again}"
+        if dtype != STRING and length != prod(shape) * element_size(dtype):
+            raise SMDebugValueError(
+                f"{length} bytes of {wanted!r} are no {dtype} of shape {shape}."
+            )
         if dtype == STRING:
             kind, dimensions = "U8", [length]
         elif dtype == _COMPLEX128:
@@ -81,32 +94,46 @@ def header(tensors: Sequence[tuple[str, str, tuple[int, ...], int]]) -> tuple[by
 def decode(data: bytearray, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """Turns the bytes of one value into an array that owns them.
 
-    bfloat16 and the 8-bit floats, which NumPy lacks, come back as float32 of exactly the same value.
+    bfloat16 and the 8-bit floats, which NumPy lacks, come back as float32 of the same value.
     """
     if dtype not in DTYPES:
         raise CorruptTrial(f"unknown dtype {dtype!r}; this version knows {sorted(DTYPES)}")
-    if dtype == STRING:
-        return _decode_strings(data, shape)
-    if len(data) != prod(shape) * element_size(dtype):
+    size = len(data) if dtype == STRING else prod(shape) * element_size(dtype)
+    if len(data) != size or any(dimension < 0 for dimension in shape):
         raise CorruptTrial(f"{len(data)} bytes cannot hold {dtype} of shape {shape}")
+    try:
+        return _decode_flat(data, dtype).reshape(shape)
+    except ValueError as error:
+        raise CorruptTrial(f"{dtype} of shape {shape} cannot be read: {error}") from None
+
+
+def _decode_flat(data: bytearray, dtype: str) -> npt.NDArray[np.generic]:
+    if dtype == STRING:
+        return _decode_strings(data)
+    if dtype == "bool":
+        return np.frombuffer(data, np.uint8).astype(np.bool_)
     if dtype == "bfloat16":
-        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     if dtype.startswith("float8"):
-        return _float8_table(dtype)[np.frombuffer(data, np.uint8)].reshape(shape)
+        return _float8_table(dtype)[np.frombuffer(data, np.uint8)]
     kind = np.dtype(dtype).newbyteorder("<")
-    return np.frombuffer(data, kind).astype(np.dtype(dtype), copy=False).reshape(shape)
+    return np.frombuffer(data, kind).astype(np.dtype(dtype), copy=False)
 
 
-def _decode_strings(data: bytearray, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+def _decode_strings(data: bytearray) -> npt.NDArray[np.generic]:
     try:
         items = json.loads(data)
-    except ValueError as error:
-        raise CorruptTrial(f"strings that are not JSON: {error}") from None
-    if not isinstance(items, list) or len(items) != prod(shape):
-        raise CorruptTrial(f"strings that are not a list of {prod(shape)} elements")
-    return np.array([str(item) for item in items], dtype=np.str_).reshape(shape)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTrial(f"strings that are not JSON ({error})") from None
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise CorruptTrial("strings that are not a JSON list of strings")
+    # NumPy gives every string the room of the longest: one long among many could eat all memory.
+    room = len(items) * max(map(len, items), default=0)
+    kind = np.str_ if room <= _STRING_ROOM + 8 * len(data) else np.object_
+    return np.array(items, dtype=kind)
 
 
+@lru_cache
 def _float8_table(dtype: str) -> npt.NDArray[np.float32]:
     """The value of each of the 256 bit patterns."""
     bits = np.arange(256)

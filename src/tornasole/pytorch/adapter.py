@@ -1,8 +1,9 @@
 """From PyTorch's callbacks to the recorder: what a step is, and which tensors appear in it.
 
-A step is one call of a registered model. On a step that keeps nothing, the model carries one callback, on its root. On
-a step that keeps module inputs or outputs, every module carries callbacks for that step alone; on one that keeps
-gradients, every parameter does. Nothing of ours is inside compiled code: on a kept step, compiled modules run eagerly.
+A step is one call of a registered model. On a step that keeps nothing, the model carries one
+callback, on its root. On a step that keeps module inputs or outputs, every module carries callbacks
+for that step alone; on one that keeps gradients, every parameter does. Nothing of ours is inside
+compiled code: on a kept step, compiled modules run eagerly.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Item, Recorder
-from tornasole.errors import SMDebugTypeError, SMDebugValueError
+from tornasole.errors import SMDebugValueError
 from tornasole.types import Role
 
 log = logging.getLogger("tornasole")
@@ -50,9 +52,9 @@ class ModuleAdapter:
         self._counts: dict[str, int] = {}
         self._gradients: dict[torch.Tensor, str] = {}
         self._arrived: list[torch.Tensor] = []
-        self._stance = _EagerStance()
+        self._listener: _Removable | None = None
 
-    # -- models and losses ----------------------------------------------------------------------------------
+    # -- models and losses -------------------------------------------------------------------------
 
     @property
     def has_roots(self) -> bool:
@@ -64,31 +66,27 @@ class ModuleAdapter:
 
     def attach(self, module: torch.nn.Module) -> None:
         """Makes each call of the module a step."""
-        if not isinstance(module, torch.nn.Module):
-            raise SMDebugTypeError(
-                f"register_module takes a torch.nn.Module, not {type(module).__name__}."
-            )
         inner = _inner(module)
         for root in self._roots:
             if inner in root.names or root.module in set(inner.modules()):
                 raise SMDebugValueError(
-                    f"{type(inner).__name__} is registered already, by itself or within another model."
+                    f"{type(inner).__name__} is registered already, by itself or within "
+                    "another model."
                 )
         taken = {name for root in self._roots for name in root.names.values()}
         root = _Root(inner, taken)
         self._roots.append(root)
         self._watch_calls(root, module)
-        # Until its first call we cannot know whether the model will be compiled after it was registered; that first
-        # call runs eagerly, so that it reaches us, and then we know.
-        self._stance.enter()
+        if self._listener is None:
+            self._listener = _CompilationListener(self._guard, self._on_compilation)
+        # Until its first call we cannot know whether the model will be compiled after it was
+        # registered; that first call runs eagerly, so that it reaches us, and then we know.
+        _eager_stance.hold(self)
+        callback = _OptimizerCallback(self._guard, self._on_step_without_call)
+        self._armed.append(register_optimizer_step_post_hook(callback))
 
     def attach_loss(self, module: torch.nn.Module) -> None:
-        """Records what the module returns as a loss, and what it is given as prediction and label."""
-        if not isinstance(module, torch.nn.Module):
-            raise SMDebugTypeError(
-                f"register_loss takes a torch.nn.Module, not {type(module).__name__}; "
-                "give the result of a loss function to record_tensor_value."
-            )
+        """Records what the module returns as loss, and what it is given as prediction and label."""
         if module in self._losses:
             raise SMDebugValueError(f"The loss {type(module).__name__} is registered already.")
         name = _inner(module)._get_name()
@@ -97,7 +95,7 @@ class ModuleAdapter:
         )
 
     def patterns(self, module: torch.nn.Module, inputs: bool, outputs: bool) -> list[str] | None:
-        """Patterns of the names of what goes into and comes out of a module; ``None`` if it is not ours."""
+        """Patterns of the names of a module's inputs and outputs; ``None`` if it is not ours."""
         for root in self._roots:
             name = root.names.get(_inner(module))
             if name is not None:
@@ -108,22 +106,25 @@ class ModuleAdapter:
     def detach(self) -> None:
         """Leaves nothing of ours on models and losses."""
         self._disarm()
-        self._stance.leave()
+        _eager_stance.release(self)
         for root in self._roots:
             root.let_go()
         for handle in self._losses.values():
             handle.remove()
-        self._roots, self._losses = [], {}
+        if self._listener is not None:
+            self._listener.remove()
+        self._roots, self._losses, self._listener = [], {}, None
 
     def record_output(self, name: str, value: Any) -> None:
         """Records a loss that the user hands over, under ``<name>_output_<i>``."""
         self._record(name, "output", (Role.LOSS,), value)
 
-    # -- a step ---------------------------------------------------------------------------------------------
+    # -- a step ------------------------------------------------------------------------------------
 
     def _watch_calls(self, root: _Root, module: torch.nn.Module) -> None:
-        """Has us called before each call of the model, from outside of what may be compiled of it."""
+        """Has us called before each call of the model, outside of what may be compiled of it."""
         root.let_go()
+        root.compiled = module is not root.module or module._compiled_call_impl is not None
         callback = _Callback(self._guard, self._on_call, root)
         if module._compiled_call_impl is not None:
             root.handles.append(_CallWrapper(module, callback))
@@ -133,8 +134,10 @@ class ModuleAdapter:
     def _on_call(
         self, root: _Root, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        if _in_backward():
+            return  # activation checkpointing computes the model again: that is no new step
         self._disarm()
-        self._stance.leave()
+        _eager_stance.release(self)
         if not root.called:
             root.called = True
             self._settle(root, module)
@@ -146,23 +149,52 @@ class ModuleAdapter:
                 self._on_input(root.name, Role.INPUT, module, args, kwargs)
 
     def _settle(self, root: _Root, module: torch.nn.Module) -> None:
-        """On the first call: if the model was compiled after it was registered, watches the compiled one."""
-        if module is root.module:
-            compiled, enclosing = _compiled_callers(module)
-            if compiled is not None or module._compiled_call_impl is not None:
-                self._watch_calls(root, compiled if compiled is not None else module)
-            elif enclosing:
+        """On the first call: watches the compiled model if it was compiled after registering."""
+        if root.compiled:
+            return
+        compiled, enclosing = _compiled_callers(module)
+        if compiled is not None:
+            self._watch_calls(root, compiled)
+        elif enclosing:
+            log.warning(
+                "%s is called from within a compiled function, where calls cannot be seen: "
+                "only its eager calls count as steps. Compile the model rather than the "
+                "function around it.",
+                root.name,
+            )
+
+    def _on_compilation(self) -> None:
+        """When torch begins to compile: is it a model of ours that ran uncompiled so far?"""
+        for root in self._roots:
+            if root.compiled:
+                continue
+            compiled, _ = _compiled_callers(root.module)
+            if compiled is not None:
                 log.warning(
-                    "%s is called from within a compiled function, where calls cannot be seen: only its eager calls "
-                    "count as steps. Compile the model rather than the function around it.",
+                    "%s was compiled so late that of its first compiled call only weights and "
+                    "buffers can be saved. Compile a model before it is registered.",
                     root.name,
                 )
+                root.called = True
+                self._disarm()
+                self._watch_calls(root, compiled)
+                self._begin_step()
+                self._record_parameters()
+
+    def _on_step_without_call(self, *args: Any) -> None:
+        """Training goes on without calling our models: compiled code need not wait for them."""
+        if _eager_stance.release(self):
+            log.warning(
+                "An optimizer took a step, but no call of %s has been seen since it was "
+                "registered: nothing of it is saved. Register the module that training calls.",
+                " or ".join(root.name for root in self._roots if not root.called),
+            )
 
     def _arm(self) -> None:
-        """Puts callbacks on modules, parameters and optimizers as far as this step wants something of them."""
+        """Puts callbacks on modules, parameters and optimizers as far as this step needs them."""
         wants = self._recorder.wants_role
         self._counts.clear()
-        self._stance.enter()
+        _eager_stance.hold(self)
         inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
         for root in self._roots:
             for module, name in root.current_names().items():
@@ -180,7 +212,7 @@ class ModuleAdapter:
                     self._gradients[parameter] = f"gradient/{name}"
                     self._armed.append(parameter.register_post_accumulate_grad_hook(callback))
         if wants(Role.OPTIMIZER_VARIABLE):
-            callback = _Callback(self._guard, self._on_optimizer_step)
+            callback = _OptimizerCallback(self._guard, self._on_optimizer_step)
             self._armed.append(register_optimizer_step_post_hook(callback))
 
     def _disarm(self) -> None:
@@ -190,13 +222,14 @@ class ModuleAdapter:
         self._gradients.clear()
         self._arrived.clear()
 
-    # -- tensors --------------------------------------------------------------------------------------------
+    # -- tensors -----------------------------------------------------------------------------------
 
     def _parameters(self) -> Iterator[tuple[str, Role, torch.nn.Parameter]]:
         for root in self._roots:
             for path, parameter in root.module.named_parameters():
                 role = Role.BIAS if "bias" in path.rpartition(".")[2] else Role.WEIGHT
-                yield f"{root.name}_{_without_wrappers(path)}", role, parameter
+                if not is_lazy(parameter):  # else it has no values before its module was called
+                    yield f"{root.name}_{_without_wrappers(path)}", role, parameter
 
     def _record_parameters(self) -> None:
         """Weights, biases and buffers as the forward pass will use them."""
@@ -207,20 +240,25 @@ class ModuleAdapter:
         if wants(Role.BUFFER):
             for root in self._roots:
                 for path, buffer in root.module.named_buffers():
-                    items.append((f"{root.name}_{_without_wrappers(path)}", Role.BUFFER, buffer))
-        self._recorder.record_many(
-            item for item in items if not torch.nn.parameter.is_lazy(item[2])
-        )
+                    if not is_lazy(buffer):
+                        items.append(
+                            (f"{root.name}_{_without_wrappers(path)}", Role.BUFFER, buffer)
+                        )
+        self._recorder.record_many(items)
 
     def _on_input(
         self, name: str, role: Role, module: torch.nn.Module, args: Any, kwargs: Any
     ) -> None:
         self._record(name, "input", (role,), (args, kwargs))
 
-    def _on_output(self, name: str, role: Role, module: torch.nn.Module, args: Any, output: Any) -> None:
+    def _on_output(
+        self, name: str, role: Role, module: torch.nn.Module, args: Any, output: Any
+    ) -> None:
         self._record(name, "output", (role,), output)
 
-    def _on_loss(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _on_loss(
+        self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
         if self._recorder.active:
             self._record(name, "input", (Role.PREDICTION, Role.LABEL, Role.INPUT), (args, kwargs))
             self._record(name, "output", (Role.LOSS,), output)
@@ -228,8 +266,11 @@ class ModuleAdapter:
     def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
         """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
 
-        The i-th has the i-th of the roles, or the last; counting goes on when a module runs again in the step.
+        The i-th has the i-th of the roles, or the last; counting goes on when a module runs again
+        in the step.
         """
+        if _in_backward():
+            return  # computed again, by activation checkpointing
         stem = f"{name}_{kind}_"
         first = self._counts.get(stem, 0)
         tensors = list(_tensors_in(value))
@@ -240,21 +281,21 @@ class ModuleAdapter:
         )
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
-        """Notes which gradients a backward pass brings; they are recorded together when it is over."""
+        """Notes which gradients a backward pass brings; they are recorded when it is over."""
         if not self._arrived:
             _at_end_of_backward(lambda: _at_end_of_backward(self._backward_over))
         self._arrived.append(parameter)
 
     def _backward_over(self) -> None:
-        # Asked for twice (above), so that what other libraries do at the end of a backward pass, such as reducing
-        # gradients over processes, comes before.
+        # Asked for twice (above), so that what other libraries do at the end of a backward pass,
+        # such as reducing gradients over processes, comes before.
         self._guard.run(self._record_gradients)
 
     def _record_gradients(self) -> None:
         arrived, self._arrived = self._arrived, []
         self._recorder.record_many(
             (self._gradients[parameter], Role.GRADIENT, parameter.grad)
-            for parameter in reversed(arrived)
+            for parameter in arrived
             if parameter.grad is not None and parameter in self._gradients
         )
 
@@ -288,13 +329,15 @@ class _Root:
         if self.name in taken:
             numbers = (n for n in range(1, len(taken) + 2) if f"{self.name}_{n}" not in taken)
             self.name = f"{self.name}_{next(numbers)}"
-        # Modules of the first model go by their path, as everybody expects; those of another one whose paths are taken
-        # go by model and path.
-        paths = {_without_wrappers(path) for path, child in module.named_modules() if child is not module}
+        # Modules of the first model go by their path, as everybody expects; those of another one
+        # whose paths are taken go by model and path.
+        paths = {
+            _without_wrappers(path) for path, child in module.named_modules() if child is not module
+        }
         self._lead = f"{self.name}." if paths & taken else ""
         self.names = self.current_names()
         self.handles: list[_Removable] = []
-        self.called = False
+        self.called = self.compiled = False
 
     def current_names(self) -> dict[torch.nn.Module, str]:
         """The name of each module in the model as it is now."""
@@ -312,7 +355,7 @@ class _Root:
 
 
 class _Callback:
-    """A guarded callback. Copies of a model carry an empty one: they are not the model that is watched."""
+    """A guarded callback. Copies of a model carry an empty one: nobody watches them."""
 
     def __init__(self, guard: Guard, function: Callable[..., None], *bound: Any) -> None:
         self._guard, self._function, self._bound = guard, function, bound
@@ -333,11 +376,20 @@ def _do_nothing(*args: Any) -> None:
     """Stands in a copied or loaded model where a callback of ours was."""
 
 
+class _OptimizerCallback(_Callback):
+    """One that torch calls from a loop over all of them: none may go, not even after a fault."""
+
+    def __call__(self, *args: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._guard.run_apart(self._function, *self._bound, *args)
+
+
 class _CallWrapper:
-    """For a model compiled in place (``model.compile()``): calls us before each compiled call, outside of it."""
+    """Calls us before each call of a model compiled in place (``model.compile()``)."""
 
     def __init__(self, module: torch.nn.Module, callback: _Callback) -> None:
-        self._module, self._compiled = module, module._compiled_call_impl
+        self._module = module
+        self._compiled: Any = module._compiled_call_impl
         compiled = self._compiled
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -352,23 +404,65 @@ class _CallWrapper:
             self._module._compiled_call_impl = self._compiled
 
 
+class _CompilationListener:
+    """Calls us whenever torch begins to compile."""
+
+    def __init__(self, guard: Guard, function: Callable[[], None]) -> None:
+        self._callback = lambda *args: guard.run(function)
+        torch._dynamo.callback.callback_handler.register_start_callback(self._callback)
+
+    def remove(self) -> None:
+        callbacks = torch._dynamo.callback.callback_handler.start_callbacks
+        if self._callback in callbacks:  # the user may have reset the compiler
+            callbacks.remove(self._callback)
+
+
 class _EagerStance:
-    """Has compiled code run eagerly between ``enter`` and ``leave``; the user's own stance comes back after."""
+    """Has compiled code run eagerly while anybody holds it; the user's own stance comes back after.
+
+    There is one for the process, because torch has one stance for the process. The user may change
+    it in between, or be inside a ``with set_stance(...)`` that will bring ours back, so what was
+    before ours is kept until ours is met again.
+    """
 
     def __init__(self) -> None:
-        self._stance: Any = None
+        self._holders: set[int] = set()
+        self._before: list[Any] = []
+        self._eager: Any = None
 
-    def enter(self) -> None:
-        if self._stance is None:
-            self._stance = torch.compiler.set_stance("force_eager")
+    def hold(self, holder: object) -> None:
+        self._holders.add(id(holder))
+        if self._eager is None:
+            self._eager = torch._dynamo.eval_frame.DynamoStance("force_eager")
+        if torch._dynamo.eval_frame._stance is not self._eager:
+            self._before.append(torch._dynamo.eval_frame._set_stance(self._eager))
 
-    def leave(self) -> None:
-        stance, self._stance = self._stance, None
-        if stance is not None:
-            stance.__exit__(None, None, None)
+    def release(self, holder: object) -> bool:
+        """Returns whether it was held."""
+        held = id(holder) in self._holders
+        self._holders.discard(id(holder))
+        if self._before and not self._holders and torch._dynamo.eval_frame._stance is self._eager:
+            torch._dynamo.eval_frame._set_stance(self._before.pop())
+            _excuse_eager_call()
+        return held
 
 
-def _inner(module: torch.nn.Module) -> torch.nn.Module:
+_eager_stance = _EagerStance()
+
+
+def _excuse_eager_call() -> None:
+    """Tells torch that the call under way, if any, rightly ran eagerly.
+
+    Where the stance is the default when a call with ``fullgraph=True`` ends, torch insists that
+    something compiled ran.
+    """
+    count_frames = getattr(torch._dynamo.eval_frame, "set_fullgraph_compiled_frame_count", None)
+    if count_frames is not None:
+        count = count_frames(-1)  # negative where torch does not count
+        count_frames(1 if count == 0 else count)
+
+
+def _inner(module: Any) -> Any:
     """The module that ``torch.compile`` wrapped, or the module itself."""
     inner = module
     while isinstance(inner, torch._dynamo.eval_frame.OptimizedModule):
@@ -382,20 +476,27 @@ def _without_wrappers(path: str) -> str:
 
 
 def _compiled_callers(module: torch.nn.Module) -> tuple[torch.nn.Module | None, bool]:
-    """Who calls the module: its own compiled wrapper, if any, and whether some other compiled function does."""
+    """Who calls the module: it itself compiled, if it is; whether another compiled function does."""
     enclosing = False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        caller = frame.f_locals.get("self") if frame.f_code.co_name == "__call__" else None
-        if isinstance(caller, torch._dynamo.eval_frame.OptimizedModule) and _inner(caller) is module:
+        code, caller = frame.f_code.co_name, frame.f_locals.get("self")
+        if code == "_wrapped_call_impl" and caller is module and module._compiled_call_impl:
+            return module, False
+        if code == "__call__" and caller is not module and _inner(caller) is module:
             return caller, False
-        enclosing |= frame.f_code.co_name == "compile_wrapper"
+        enclosing |= code == "compile_wrapper"
         frame = frame.f_back
     return None, enclosing
 
 
 def _at_end_of_backward(function: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(function)
+
+
+def _in_backward() -> bool:
+    """Whether this is called from within a backward pass."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

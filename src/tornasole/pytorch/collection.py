@@ -34,11 +34,14 @@ class Collection(BaseCollection):
     def is_empty(self) -> bool:
         return super().is_empty and not self.modules
 
-    def resolve(self, patterns: Callable[[torch.nn.Module, bool, bool], list[str] | None]) -> list[str]:
+    def resolve(
+        self, patterns: Callable[[torch.nn.Module, bool, bool], list[str] | None]
+    ) -> list[str]:
         """Turns modules into patterns of tensor names, once their model is registered.
 
         Args:
-            patterns: Gives the patterns for a module's inputs and outputs, ``None`` if it is in no registered model.
+            patterns: Gives the patterns for a module's inputs and outputs, ``None`` if it is in no
+                registered model.
 
         Returns:
             The classes of those modules that are in none.

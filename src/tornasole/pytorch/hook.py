@@ -21,8 +21,9 @@ log = logging.getLogger("tornasole")
 class Hook(tornasole.capture.Hook):
     """Saves tensors of a PyTorch training job.
 
-    A step is one call of a registered model. Weights, biases and buffers are saved as that call finds them; gradients
-    as they stand in ``.grad`` when a backward pass is over, so with gradient accumulation the sum so far.
+    A step is one call of a registered model. Weights, biases and buffers are saved as that call
+    finds them; gradients as they stand in ``.grad`` when a backward pass is over, so with gradient
+    accumulation the sum so far.
 
     Takes the arguments of ``tornasole.Hook``.
     """
@@ -36,7 +37,12 @@ class Hook(tornasole.capture.Hook):
 
     def register_module(self, module: torch.nn.Module) -> None:
         """Watches the model: each call of it is a step."""
-        self._adapter.attach(module)
+        if not isinstance(module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"register_module takes a torch.nn.Module, not {type(module).__name__}."
+            )
+        if not self._stands_aside:
+            self._adapter.attach(module)
 
     def register_hook(self, module: torch.nn.Module) -> None:
         """The older name of ``register_module``."""
@@ -44,14 +50,24 @@ class Hook(tornasole.capture.Hook):
 
     def register_loss(self, loss_module: torch.nn.Module) -> None:
         """Watches a module that computes a loss, torch's own or any other."""
-        self._adapter.attach_loss(loss_module)
+        if not isinstance(loss_module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"register_loss takes a torch.nn.Module, not {type(loss_module).__name__}; "
+                "give the result of a loss function to record_tensor_value."
+            )
+        if not self._stands_aside:
+            self._adapter.attach_loss(loss_module)
 
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
-        """Saves a loss that a function computed as ``<tensor_name>_output_<i>``, if losses are due."""
+        """Saves a loss that a function computed, if due, as ``<tensor_name>_output_<i>``."""
         if not isinstance(tensor_name, str):
-            raise SMDebugTypeError(f"tensor_name must be a string, not {type(tensor_name).__name__}.")
+            raise SMDebugTypeError(
+                f"tensor_name must be a string, not {type(tensor_name).__name__}."
+            )
         if not isinstance(tensor_value, torch.Tensor):
-            raise SMDebugTypeError(f"tensor_value must be a tensor, not {type(tensor_value).__name__}.")
+            raise SMDebugTypeError(
+                f"tensor_value must be a tensor, not {type(tensor_value).__name__}."
+            )
         self._guard.run(self._adapter.record_output, tensor_name, tensor_value)
 
     @property
@@ -75,7 +91,8 @@ class Hook(tornasole.capture.Hook):
                 unknown = collection.resolve(self._adapter.patterns)
                 for name in unknown:
                     log.warning(
-                        "Collection %r asks for a %s that is in no registered model; it is left out.",
+                        "Collection %r asks for a %s that is in no registered model; "
+                        "it is left out.",
                         collection.name,
                         name,
                     )
@@ -104,13 +121,18 @@ def get_hook(
 
     Args:
         json_config_path: A configuration file to create it from.
-        create_if_not_exists: Create it from the configuration file if there is none; without such a file there is
-            still none. ``USE_SMDEBUG=0`` in the environment switches this off.
+        create_if_not_exists: Create it from the configuration file if there is none; without such a
+            file there is still none. ``USE_SMDEBUG=0`` in the environment switches this off.
     """
     current = tornasole.capture.get_hook()
     if isinstance(current, Hook):
         return current
-    if not create_if_not_exists or os.environ.get("USE_SMDEBUG", "1").lower() in ("0", "false", "no", "off"):
+    if not create_if_not_exists or os.environ.get("USE_SMDEBUG", "1").lower() in (
+        "0",
+        "false",
+        "no",
+        "off",
+    ):
         return None
     try:
         return Hook.create_from_json_file(json_config_path)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
-from tornasole.capture.adapter import Bytes, Unsavable
-from tornasole.format.payload import DTYPES
+from tornasole.capture.adapter import DTYPES, Bytes, Unsavable
 from tornasole.stats.torch import statistics
 
-# A sparse tensor is saved dense up to this size; beyond, making it dense could take the job's memory.
+# A sparse tensor is saved dense up to this size; beyond, making it dense could take the job's
+# memory.
 _MOST_DENSE_BYTES = 64 << 20
 
 
@@ -22,6 +24,12 @@ class TorchTensors:
         return isinstance(value, torch.Tensor)
 
     def plain(self, value: torch.Tensor) -> torch.Tensor:
+        if is_lazy(value):
+            raise Unsavable("it is not initialised yet")
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            raise Unsavable(
+                "it is inside a function transform (torch.func), where it has no values of its own"
+            )
         tensor = value.detach()
         if type(tensor) is not torch.Tensor:
             tensor = _without_subclass(tensor)
@@ -35,7 +43,8 @@ class TorchTensors:
             size = tensor.numel() * tensor.element_size()
             if size > _MOST_DENSE_BYTES:
                 raise Unsavable(
-                    f"it is sparse ({tensor.layout}), and would take {size >> 20} MiB as a dense tensor"
+                    f"it is sparse ({tensor.layout}), and would take {size >> 20} MiB "
+                    "as a dense tensor"
                 )
             tensor = tensor.to_dense()
         if tensor.is_conj() or tensor.is_neg():
@@ -53,10 +62,12 @@ class TorchTensors:
         return value.item()
 
     def copy(self, values: Sequence[torch.Tensor], buffers: Sequence[Bytes]) -> None:
-        with torch.no_grad():
-            for value, buffer in zip(values, buffers, strict=True):
-                if len(buffer):
-                    torch.from_numpy(buffer).view(value.dtype).view(value.shape).copy_(value)
+        pairs = [(v, b) for v, b in zip(values, buffers, strict=True) if len(b)]
+        if pairs:
+            with (
+                torch.no_grad()
+            ):  # one call: each call gives up the interpreter, which the writer thread may take
+                torch._foreach_copy_([_place(b, v) for v, b in pairs], [v for v, _ in pairs])
 
     def statistics(
         self, values: Sequence[torch.Tensor], names: frozenset[str]
@@ -67,12 +78,28 @@ class TorchTensors:
 def _without_subclass(tensor: torch.Tensor) -> torch.Tensor:
     if hasattr(tensor, "to_local"):
         raise Unsavable("it is sharded over several processes (DTensor)")
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-        raise Unsavable("it is not initialised yet")
     plain = tensor.as_subclass(torch.Tensor)
     if type(plain) is not torch.Tensor:
         raise Unsavable(f"it is a {type(tensor).__name__}")
     return plain
+
+
+# NumPy makes views several times faster than torch does; bfloat16 and the 8-bit floats it lacks.
+_IN_NUMPY = {
+    getattr(torch, name): np.dtype(name)
+    for name in (
+        "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+        "float16", "float32", "float64", "complex64", "complex128",
+    )
+}  # fmt: skip
+
+
+def _place(buffer: Bytes, value: torch.Tensor) -> torch.Tensor:
+    """The buffer as a tensor like the value."""
+    dtype = _IN_NUMPY.get(value.dtype)
+    if dtype is None:
+        return torch.from_numpy(buffer).view(value.dtype).view(value.shape)
+    return torch.from_numpy(buffer.view(dtype).reshape(value.shape))
 
 
 _names: dict[torch.dtype, str] = {}

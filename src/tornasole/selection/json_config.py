@@ -303,9 +303,25 @@ def _items(key: str, value: object) -> list[Any]:
 
 
 def _flag(params: Mapping[str, Any], key: str, default: bool) -> bool:
-    value = params.get(key, default)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise SMDebugValueError(f"{key} must be true or false, not {value!r}")
+    try:
+        return parse_bool(params.get(key), default)
+    except SMDebugValueError as error:
+        raise SMDebugValueError(f"{key}: {error}") from None
+
+
+def parse_bool(arg: bool | str | None, default: bool) -> bool:
+    """A flag as configurations spell it; ``None`` means the default."""
+    if arg is None:
+        return default
+    if isinstance(arg, bool):
+        return arg
+    if isinstance(arg, str) and arg.strip().lower() in ("true", "false"):
+        return arg.strip().lower() == "true"
+    raise SMDebugValueError(f"must be true or false, not {arg!r}")
+
+
+def parse_list_from_str(arg: str | list[str] | None, delimiter: str = ",") -> list[str]:
+    """The items of a string, not stripped; a list stays as it is."""
+    if not arg:
+        return []
+    return arg if isinstance(arg, list) else arg.split(delimiter)

@@ -4,11 +4,13 @@ Five verbs, synchronous, safe to call from several threads:
 
 * ``put`` makes an object visible whole or not at all, also when the process dies half-way;
 * ``get`` returns the bytes of a range (fewer if the object ends earlier);
-* ``list`` returns the keys below a prefix that sort after a given key, in order, and never an unfinished object;
+* ``list`` returns the keys below a prefix that sort after a given key, in order, and never an
+  unfinished object;
 * ``delete`` forgets an object; a missing one is no error;
 * ``close`` gives back what the store holds.
 
-A missing key raises ``errors.ObjectNotFound``. ``testing.StoreContract`` is the executable form of this page.
+A missing key raises ``errors.ObjectNotFound``. ``testing.StoreContract`` is the executable form of
+this page.
 """
 
 from __future__ import annotations
@@ -56,6 +58,6 @@ def checked_key(key: str) -> str:
     parts = key.split("/")
     if "\0" in key or "\\" in key or any(part in ("", ".", "..") for part in parts):
         raise SMDebugValueError(
-            f"{key!r} is no valid key: use names separated by single '/', without '.', '..' or '\\'."
+            f"{key!r} is no valid key: use names separated by single '/', not '.', '..' or '\\'."
         )
     return key

@@ -1,9 +1,13 @@
-"""A store in a local folder: one file per object, written beside its place and renamed into it."""
+"""A store in a local folder: one file per object, written beside its place and renamed into it.
+
+A file is whole or absent whenever the process dies. Nothing waits for the disk (no fsync), so a
+machine that loses power may lose or damage what was written in the seconds before.
+"""
 
 from __future__ import annotations
 
-import itertools
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +16,14 @@ from tornasole.store.base import Buffer, checked_key
 
 # A name that list() never shows: a writer that was killed may leave one behind.
 _TEMPORARY = ".tmp-"
-_counter = itertools.count()
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
     """The folder ``root``, which comes into being with the first object."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(root).expanduser().absolute()
+        self._root = Path(os.path.expanduser(root)).absolute()
 
     @property
     def url(self) -> str:
@@ -27,14 +31,15 @@ class LocalStore:
 
     def put(self, key: str, data: Sequence[Buffer], *, overwrite: bool = True) -> None:
         path = self._root / checked_key(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{next(_counter)}")
+        _make_folder(path.parent)
+        # Random, because process numbers repeat between containers and hosts that share a folder.
+        temporary = path.with_name(_TEMPORARY + os.urandom(8).hex())
         try:
             _write(temporary, data)
             if overwrite:
                 os.replace(temporary, path)
             else:
-                os.link(temporary, path)
+                _rename_if_free(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -44,32 +49,40 @@ class LocalStore:
                 available = max(0, os.fstat(file.fileno()).st_size - start)
                 wanted = available if length is None else min(length, available)
                 data = bytearray(wanted)
-                file.seek(start)
-                view, done = memoryview(data), 0
-                while done < wanted and (count := file.readinto(view[done:])):
-                    done += count
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                done = 0
+                if wanted:
+                    file.seek(start)
+                    with memoryview(data) as view:
+                        while done < wanted and (count := file.readinto(view[done:])):
+                            done += count
+        except _NOT_THERE:
             raise self._missing(key) from None
-        view.release()
         return data if done == wanted else data[:done]
 
     def size(self, key: str) -> int:
         try:
-            return os.stat(self._root / checked_key(key)).st_size
-        except (FileNotFoundError, NotADirectoryError):
+            status = os.stat(self._root / checked_key(key))
+        except _NOT_THERE:
             raise self._missing(key) from None
+        if stat.S_ISDIR(status.st_mode):
+            raise self._missing(key)
+        return status.st_size
 
     def list(self, prefix: str = "", after: str = "") -> list[str]:
-        base = self._root / prefix.rpartition("/")[0]
+        folder = prefix.rpartition("/")[0]
+        base = self._root / checked_key(folder) if folder else self._root
         keys = []
-        for folder, _, names in os.walk(base):
-            above = Path(folder).relative_to(self._root).as_posix()
+        for place, _, names in os.walk(base, onerror=_refuse_unreadable):
+            above = os.path.relpath(place, self._root).replace(os.sep, "/")
             lead = "" if above == "." else above + "/"
             keys += [lead + name for name in names if not name.startswith(_TEMPORARY)]
         return sorted(key for key in keys if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
-        (self._root / checked_key(key)).unlink(missing_ok=True)
+        try:
+            (self._root / checked_key(key)).unlink()
+        except _NOT_THERE:
+            pass
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -78,8 +91,32 @@ class LocalStore:
         return ObjectNotFound(f"There is no file {self._root / key}.")
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # which would read as if the object were there
+        raise NotADirectoryError(f"{path} is a file, not a folder.") from None
+
+
 def _write(path: Path, data: Sequence[Buffer]) -> None:
-    """Writes all buffers without joining them: large ones go straight to the kernel, small ones together."""
+    """Writes the buffers without joining them: large ones go straight to the kernel."""
     with open(path, "xb", buffering=1 << 20) as file:
         for buffer in data:
             file.write(buffer)
+
+
+def _rename_if_free(temporary: Path, path: Path) -> None:
+    """Gives the file its name unless that is taken: atomically, where there are hard links."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        open(path, "xb").close()
+        os.replace(temporary, path)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """A folder that is gone holds nothing; one that may not be looked into is not empty."""
+    if not isinstance(error, _NOT_THERE):
+        raise error

@@ -24,12 +24,12 @@ class MemoryStore:
     def put(self, key: str, data: Sequence[Buffer], *, overwrite: bool = True) -> None:
         content = b"".join(data)
         with self._lock:
-            if not overwrite and key in self._objects:
+            if checked_key(key) in self._objects and not overwrite:
                 raise FileExistsError(f"{self.url} already holds {key!r}.")
-            self._objects[checked_key(key)] = content
+            self._objects[key] = content
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytearray:
-        content = self._object(key)
+        content = memoryview(self._object(key))
         return bytearray(content[start : None if length is None else start + length])
 
     def size(self, key: str) -> int:
@@ -57,6 +57,6 @@ _named: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Returns the store of that name in this process: ``memory://name`` is one place for writer and reader."""
+    """Returns the store of that name in this process: one place for writer and reader."""
     name = url.removeprefix("memory://").strip("/")
     return _named.setdefault(name, MemoryStore(name))

@@ -1,5 +1,6 @@
-"""Contract tests that others inherit: subclass one in your own test-suite to check a plug-in of yours."""
+"""Contract tests that others inherit: subclass one in your tests to check a plug-in of yours."""
 
+from tornasole.testing.adapter import AdapterContract
 from tornasole.testing.store import StoreContract
 
-__all__ = ["StoreContract"]
+__all__ = ["AdapterContract", "StoreContract"]

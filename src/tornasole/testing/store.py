@@ -1,8 +1,9 @@
-"""The store contract as tests: subclass ``StoreContract``, give it a ``store`` fixture, run pytest."""
+"""The store contract as tests: subclass ``StoreContract``, give it a ``store`` fixture."""
 
 from __future__ import annotations
 
 import threading
+from array import array
 
 import pytest
 
@@ -36,6 +37,8 @@ class StoreContract:
         store.put("k", [b"0123"])
         assert bytes(store.get("k", 2, 100)) == b"23"
         assert bytes(store.get("k", 50, 1)) == b""
+        assert bytes(store.get("k", 2**62, 2**62)) == b""
+        assert bytes(store.get("k", 4)) == b""
 
     def test_a_missing_key_is_said_to_be_missing(self, store: Store) -> None:
         with pytest.raises(ObjectNotFound, match="nowhere"):
@@ -55,6 +58,50 @@ class StoreContract:
         assert bytes(store.get("k")) == b"first"
         assert store.list() == ["k"]
 
+    def test_of_many_who_put_without_overwrite_one_succeeds(self, store: Store) -> None:
+        outcomes: list[str] = []
+        start = threading.Barrier(8)
+
+        def put(number: int) -> None:
+            start.wait()
+            try:
+                store.put("k", [b"%d" % number], overwrite=False)
+                outcomes.append(str(number))
+            except FileExistsError:
+                pass
+
+        threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert outcomes == [store.get("k").decode()]
+
+    def test_what_was_put_and_what_was_got_belong_to_the_caller(self, store: Store) -> None:
+        data = bytearray(b"mine")
+        store.put("k", [data])
+        data[:] = b"gone"
+        got = store.get("k")
+        got[:] = b"lost"
+        assert bytes(store.get("k")) == b"mine"
+
+    def test_the_bytes_of_any_array_are_put(self, store: Store) -> None:
+        numbers = array("d", [1.0, 2.0])
+        store.put("k", [memoryview(numbers)])
+        assert bytes(store.get("k")) == numbers.tobytes()
+
+    def test_keys_may_hold_spaces_and_letters_of_any_script(self, store: Store) -> None:
+        store.put("wörker 0/ключ: 1", [b"."])
+        assert store.list("wörker 0/") == ["wörker 0/ключ: 1"]
+        assert bytes(store.get("wörker 0/ключ: 1")) == b"."
+
+    def test_what_lies_above_objects_is_no_object(self, store: Store) -> None:
+        store.put("a/b/k", [b"."])
+        with pytest.raises(ObjectNotFound):
+            store.get("a/b")
+        with pytest.raises(ObjectNotFound):
+            store.size("a/b")
+
     def test_keys_are_listed_in_order_below_a_prefix_and_after_a_key(self, store: Store) -> None:
         for key in ("w/10", "w/2", "w/1", "x/1", "w2/1"):
             store.put(key, [b"."])
@@ -68,6 +115,7 @@ class StoreContract:
         store.put("a/k", [b"."])
         store.delete("a/k")
         store.delete("a/k")
+        store.delete("never/was/here")
         assert store.list() == []
 
     @pytest.mark.parametrize("key", ["", "/k", "../k", "a/../k", "a//b", "a/./b", "a\0b"])
@@ -76,6 +124,8 @@ class StoreContract:
             store.put(key, [b"."])
         with pytest.raises(SMDebugValueError):
             store.get(key)
+        with pytest.raises(SMDebugValueError):
+            store.delete(key)
 
     def test_many_buffers_and_large_ones_arrive_whole(self, store: Store) -> None:
         small = [bytes([i % 256]) * 3 for i in range(3000)]

@@ -1,9 +1,9 @@
 """Room 4: reading. A ``Trial`` answers for a run, live or ended; a ``Tensor`` for one name in it.
 
-    format ─▶ Index ───────▶ Trial ─▶ Tensor
-    columns   which rows?      ▲
-              Cells            completeness, run state, liveness
-              what is in them?
+format ─▶ Index ───────▶ Trial ─▶ Tensor
+columns   which rows?      ▲
+          Cells            completeness, run state, liveness
+          what is in them?
 """
 
 from tornasole.trial.nonfinite import NonFinite

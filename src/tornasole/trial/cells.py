@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from tornasole.stats.definition import COUNTS, STATISTICS
 from tornasole.stats.numpy import statistics
 
 Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _ABSOLUTE = ("abs_", "l1", "l2")
 _SPREAD = ("std", "variance")
+_NOTHING = np.empty(0)  # stands where a value will be put
 
 
 class Cells:
@@ -35,16 +37,22 @@ class Cells:
 
     # -- values -----------------------------------------------------------------------------------
 
+    def has_value(self, rows: Ints) -> Mask:
+        """In which rows the value was saved."""
+        single = self._reader.present("value")[rows]
+        return single if single.all() else single | (self._reader.column("payload")[rows] >= 0)
+
     def array(self, row: int) -> Array | None:
         """The value in a row, if it was saved."""
-        return next(iter(self.arrays(np.array([row]))))
+        rows = np.array([row])
+        return next(iter(self.arrays(rows))) if self.has_value(rows)[0] else None
 
-    def arrays(self, rows: npt.NDArray[np.int64]) -> Iterable[Array | None]:
-        """The values in rows: those of one element from their column, the others from payloads."""
+    def arrays(self, rows: Ints) -> Iterable[Array]:
+        """The values in rows that have one: numbers from their column, others from payloads."""
         scalar = self._reader.present("value")[rows]
         if scalar.all():
             return self._scalars(rows)
-        found: list[Array | None] = [None] * len(rows)
+        found: list[Array] = [_NOTHING] * len(rows)
         positions = np.flatnonzero(scalar)
         for position, array in zip(positions.tolist(), self._scalars(rows[positions]), strict=True):
             found[position] = array
@@ -52,7 +60,7 @@ class Cells:
             found[position] = self._raw(int(rows[position]))
         return found
 
-    def _scalars(self, rows: npt.NDArray[np.int64]) -> Iterable[Array]:
+    def _scalars(self, rows: Ints) -> Iterable[Array]:
         if not len(rows):
             return []
         values = self._reader.column("value")[rows]
@@ -60,7 +68,7 @@ class Cells:
         alike = (dtypes == dtypes[0]) & (dimensions == dimensions[0])
         if alike.all():
             return self._shaped(values, dtypes[0], int(dimensions[0]))
-        found: list[Array] = [values] * len(rows)
+        found: list[Array] = [_NOTHING] * len(rows)
         left = np.arange(len(rows))
         while len(left):
             alike = (dtypes[left] == dtypes[left[0]]) & (dimensions[left] == dimensions[left[0]])
@@ -83,23 +91,26 @@ class Cells:
             return list(typed.reshape(-1, *[1] * dimensions))
         return map(np.asarray, typed)
 
-    def _raw(self, row: int) -> Array | None:
+    def _raw(self, row: int) -> Array:
         if self._kept is None:
-            return self._reader.raw(row)
+            return self._read(row)
         reader = self._reader
         worker = reader.workers[reader.column("worker")[row]]
         key = worker, reader.names[reader.column("name")[row]], int(reader.column("step")[row])
         if key not in self._kept:
-            array = reader.raw(row)
-            if array is None:
-                return None
-            array.flags.writeable = False
-            self._kept[key] = array
+            self._kept[key] = self._read(row)
+            self._kept[key].flags.writeable = False
         return self._kept[key]
+
+    def _read(self, row: int) -> Array:
+        array = self._reader.raw(row)
+        if array is None:
+            raise CorruptTrial(f"{self._reader.url} is damaged: a value has moved out of its rows.")
+        return array
 
     # -- statistics -------------------------------------------------------------------------------
 
-    def numbers(self, statistic: str, rows: npt.NDArray[np.int64]) -> tuple[Floats, Mask]:
+    def numbers(self, statistic: str, rows: Ints) -> tuple[Floats, Mask]:
         """A statistic (or ``value``) in rows, and where it could be had.
 
         What was saved is read; what was not is computed from the value, if that was.
@@ -111,14 +122,15 @@ class Cells:
         if single.any():
             values[single] = _of_one(statistic, self._reader.column("value")[rows[single]])
             known |= single
-        for position in np.flatnonzero(~known & (self._reader.column("payload")[rows] >= 0)).tolist():
-            array = self._raw(int(rows[position]))
-            number = None if array is None else _of_many(statistic, array)
+        for position in np.flatnonzero(
+            ~known & (self._reader.column("payload")[rows] >= 0)
+        ).tolist():
+            number = _of_many(statistic, self._raw(int(rows[position])))
             if number is not None:
                 values[position], known[position] = number, True
         return values, known
 
-    def _saved_numbers(self, statistic: str, rows: npt.NDArray[np.int64]) -> tuple[Floats, Mask]:
+    def _saved_numbers(self, statistic: str, rows: Ints) -> tuple[Floats, Mask]:
         values = self._reader.column(statistic)[rows].astype(np.float64)
         if statistic in COUNTS:
             return values, values >= 0
@@ -129,33 +141,24 @@ class Cells:
 
     def saved(self, row: int) -> dict[str, float]:
         """Every statistic and count that was saved in a row."""
-        return {
-            name: self._reader.column(name)[row].item()
-            for name in (*STATISTICS, *COUNTS)
-            if self._reader.present(name)[row]
-        }
-
-    def has_statistics(self, row: int) -> bool:
-        """Whether any statistic was saved in a row."""
-        return any(self._reader.present(name)[row] for name in STATISTICS)
+        cells = ((name, self._reader.cell(name, row)) for name in (*STATISTICS, *COUNTS))
+        return {name: number.item() for name, number in cells if number is not None}
 
     # -- words ------------------------------------------------------------------------------------
 
     def dtype(self, row: int) -> str:
         """The dtype of the tensor in a row."""
-        return str(self._reader.column("dtype")[row])
-
-    def shape(self, row: int) -> tuple[int, ...] | None:
-        """The shape of the tensor in a row, if it was saved."""
-        return self._reader.shape(row) if self._reader.present("shape")[row] else None
+        return str(self._reader.cell("dtype", row))
 
     def lost(self, row: int) -> str:
         """Why a value that was asked for is not there; empty if none was."""
-        return self._reader.column("lost")[row] or ""
+        return self._reader.cell("lost", row) or ""
 
-    def workers(self, rows: npt.NDArray[np.int64]) -> Sequence[str]:
+    def workers(self, rows: Ints) -> list[str]:
         """Who wrote the rows, sorted."""
-        return [self._reader.workers[code] for code in np.unique(self._reader.column("worker")[rows])]
+        return [
+            self._reader.workers[code] for code in np.unique(self._reader.column("worker")[rows])
+        ]
 
 
 def _numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -182,4 +185,5 @@ def _of_many(statistic: str, array: Array) -> float | None:
         return None
     if statistic == "value":
         return float(array.reshape(-1)[0].real) if array.size == 1 else None
-    return statistics([array], frozenset({statistic} - set(COUNTS)))[0][statistic]
+    names = frozenset({statistic} - set(COUNTS))  # counts always come along
+    return float(statistics([array], names)[0][statistic])

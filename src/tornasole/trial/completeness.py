@@ -1,7 +1,8 @@
 """When a step counts as complete: pure judgement on step numbers.
 
-A step is complete once every worker has written it, once a later step is (it will not fill up any more), or once the run
-is over. So one number says it all: the last complete step, and every step up to it is complete.
+A step is complete once every worker has written it, once a later step is (it will not fill up any
+more), or once the run is over. So one number says it all: the last complete step, and every step
+up to it is complete.
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""From questions about names, steps, modes and workers to row numbers: a trial's columns, arranged once per refresh."""
+"""From questions about names, steps, modes and workers to row numbers.
+
+A trial's columns are arranged once per refresh; no question loops over rows in Python.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tornasole.errors import SMDebugTypeError
 from tornasole.format import TrialReader
 from tornasole.types import ModeKeys, Role
 
@@ -21,13 +26,28 @@ class Timeline(NamedTuple):
     steps: Ints
     at: Ints
 
+    def global_step(self, step: int) -> int | None:
+        """The global step of a step."""
+        position = int(np.searchsorted(self.steps, step))
+        if position < len(self.steps) and self.steps[position] == step:
+            return int(self.at[position])
+        return None
+
 
 class Track(NamedTuple):
-    """One tensor over the steps of a mode, ascending: their global steps, and the rows that hold it."""
+    """One tensor over the steps of a mode, ascending, with their global steps and its rows."""
 
     steps: Ints
     at: Ints
     rows: Ints
+
+    def up_to(self, last: int) -> Track:
+        """The part up to a global step."""
+        return self.only(self.at <= last)
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Track:
+        """The chosen part."""
+        return self if chosen.all() else Track(*(column[chosen] for column in self))
 
     def row(self, step: int) -> int | None:
         """The row of a step."""
@@ -69,19 +89,24 @@ class Index:
         """Every step that this many workers wrote."""
         if workers <= 1:
             return self.known_steps
+        steps, counts = self._worker_counts
+        return steps[counts >= workers]
+
+    @cached_property
+    def _worker_counts(self) -> tuple[Ints, Ints]:
+        """Every step, and how many workers wrote it."""
         # Rows lie worker by worker.
         bounds = np.searchsorted(self._worker, np.arange(len(self._reader.workers) + 1))
         each = [
-            self._step[a:b][_first_of_each(self._step[a:b])]
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+            self._step[a:b][_first_of_each(self._step[a:b])] for a, b in pairwise(bounds.tolist())
         ]
-        steps, counts = np.unique(np.concatenate([*each, self._step[:0]]), return_counts=True)
-        return steps[counts >= workers]
+        return np.unique(np.concatenate([*each, self._step[:0]]), return_counts=True)
 
     @cached_property
     def steps(self) -> Ints:
         """The steps in the range."""
-        return self.known_steps[self._in_range(self.known_steps)]
+        steps: Ints = self.known_steps[self._in_range(self.known_steps)]
+        return steps
 
     def timeline(self, mode: ModeKeys) -> Timeline:
         """The steps of a mode; in mode ``GLOBAL`` all of them, by their global numbers."""
@@ -90,6 +115,7 @@ class Index:
         return self._timelines[mode]
 
     def _make_timeline(self, mode: ModeKeys) -> Timeline:
+        _check(mode)
         if mode is ModeKeys.GLOBAL:
             return Timeline(self.steps, self.steps)
         modes, mode_steps = self._modes_of_steps
@@ -135,34 +161,40 @@ class Index:
 
     def names_in(self, mode: ModeKeys, step: int | None = None) -> set[str]:
         """The tensors of a mode, or of one step of it."""
+        _check(mode)
         if mode is ModeKeys.GLOBAL and step is None:
             return set(self._codes)
         if step is None:
             chosen = self._reader.column("mode")[self.rows] == mode.value
         else:
-            timeline = self.timeline(mode)
-            position = int(np.searchsorted(timeline.steps, step))
-            if position == len(timeline.steps) or timeline.steps[position] != step:
+            at = self.timeline(mode).global_step(step)
+            if at is None:
                 return set()
-            chosen = self._step[self.rows] == timeline.at[position]
+            chosen = self._step[self.rows] == at
         return {self._reader.names[code] for code in np.unique(self._name[self.rows][chosen])}
 
     def __contains__(self, name: object) -> bool:
         return name in self._codes
 
-    def role(self, name: str) -> Role:
-        """The role of a tensor where it first appears."""
-        word = self._reader.column("role")[self._rows_of(name)[0]]
-        return _ROLES.get(word, Role.CUSTOM)
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """The role of each tensor where it first appears."""
+        firsts = self._by_name[[start for start, _ in self._codes.values()]]
+        words = self._reader.column("role")[firsts]
+        return {
+            name: _ROLES.get(word, Role.CUSTOM)
+            for name, word in zip(self._codes, words, strict=True)
+        }
 
     def track(self, name: str, mode: ModeKeys, worker: str | None) -> Track:
-        """One tensor over the steps of a mode, as a worker wrote it; without one, as the first that did."""
+        """One tensor over the steps of a mode, as a worker wrote it; ``None``: the first to."""
         key = (name, mode, worker)
         if key not in self._tracks:
             self._tracks[key] = self._make_track(*key)
         return self._tracks[key]
 
     def _make_track(self, name: str, mode: ModeKeys, worker: str | None) -> Track:
+        _check(mode)
         rows = self._rows_of(name)
         if worker is not None:
             workers = self._reader.workers
@@ -179,53 +211,49 @@ class Index:
     def rows_at(self, name: str, mode: ModeKeys, step: int) -> Ints:
         """The rows of a tensor at one step, of all workers."""
         rows = self._rows_of(name)
-        if mode is ModeKeys.GLOBAL:
-            return rows[self._step[rows] == step]
-        of_mode = self._reader.column("mode")[rows] == mode.value
-        return rows[of_mode & (self._reader.column("mode_step")[rows] == step)]
-
-    @cached_property
-    def members(self) -> dict[str, set[str]]:
-        """The tensors saved under each collection, as the rows say."""
-        column = self._reader.table(["collections"]).column("collections").combine_chunks()
-        words = column.flatten().dictionary_encode()
-        lengths = np.asarray(column.value_lengths().fill_null(0), np.int64)
-        names = np.repeat(self._name.astype(np.int64), lengths)
-        codes = np.asarray(words.indices.fill_null(0), np.int64)
-        collections = words.dictionary.to_pylist()
-        found: dict[str, set[str]] = {name: set() for name in collections}
-        for pair in np.unique(names * max(1, len(collections)) + codes).tolist():
-            name, collection = divmod(pair, len(collections))
-            found[collections[collection]].add(self._reader.names[name])
+        at = self.timeline(mode).global_step(step)
+        found: Ints = rows[self._step[rows] == at]
         return found
 
     @cached_property
     def rows(self) -> Ints:
         """The rows of the steps in the range."""
-        return np.arange(len(self._step))[self._in_range(self._step)]
+        rows: Ints = np.arange(len(self._step))[self._in_range(self._step)]
+        return rows
 
     def _rows_of(self, name: str) -> Ints:
         start, stop = self._codes[name]
-        return self._by_name[start:stop]
+        rows: Ints = self._by_name[start:stop]
+        return rows
 
     @cached_property
     def _by_name(self) -> Ints:
         """The rows, tensor by tensor; those of one tensor in their own order."""
-        codes = self._name[self.rows]
+        codes = self._name[self._in_range(self._step)]
         if len(self._reader.names) <= 1 << 16:
             codes = codes.astype(np.uint16)  # NumPy sorts short integers in linear time
-        return self.rows[np.argsort(codes, kind="stable")]
+        rows: Ints = self.rows[np.argsort(codes, kind="stable")]
+        return rows
 
     @cached_property
     def _codes(self) -> dict[str, tuple[int, int]]:
         """Where in ``_by_name`` the rows of each tensor lie."""
         names = self._reader.names
-        ends = np.cumsum(np.bincount(self._name[self.rows], minlength=len(names))).tolist()
+        ends = np.cumsum(
+            np.bincount(self._name[self._in_range(self._step)], minlength=len(names))
+        ).tolist()
         return {
             name: (start, stop)
             for name, start, stop in zip(names, [0, *ends], ends, strict=False)
             if stop > start
         }
+
+
+def _check(mode: object) -> None:
+    if not isinstance(mode, ModeKeys):
+        raise SMDebugTypeError(
+            f"mode must be one of ModeKeys, such as ModeKeys.TRAIN, not {mode!r}."
+        )
 
 
 def _first_of_each(values: Ints) -> Ints:

@@ -15,8 +15,9 @@ def is_gone(process: Mapping[str, Any]) -> bool:
     """Whether the process is known to have ended. Not knowing counts as no.
 
     Args:
-        process: ``host``, ``pid`` and, where the writer knew them, ``started`` (in the terms of ``/proc/<pid>/stat``), ``boot``
-            (the machine's boot id) and ``namespace`` (of its process numbers).
+        process: ``host``, ``pid`` and, where the writer knew them, ``started`` (in the terms of
+            ``/proc/<pid>/stat``), ``boot`` (the machine's boot id) and ``namespace`` (of process
+            numbers).
     """
     host, pid, boot = process.get("host"), process.get("pid"), process.get("boot")
     if host != socket.gethostname() or type(pid) is not int or pid <= 0:

@@ -34,15 +34,17 @@ class NonFinite:
 
 
 def first_nonfinite(reader: TrialReader, cells: Cells, rows: Ints) -> NonFinite | None:
-    """Finds the first of the rows, by step and order and then by worker, whose tensor is not finite.
+    """Finds the first of the rows, by step, order and worker, whose tensor is not finite.
 
-    Saved counts and values of one element answer for themselves; raw values without counts are read, in order, up to the
-    first that is known to be bad.
+    Saved counts and single values answer for themselves; raw values without counts are read, in
+    order, up to the first that is known to be bad.
     """
     bad = (reader.column("nan_count")[rows] > 0) | (reader.column("inf_count")[rows] > 0)
     single = reader.present("value")[rows]
     bad |= single & ~np.isfinite(reader.column("value")[rows])
-    unknown = ~single & (reader.column("nan_count")[rows] < 0) & (reader.column("payload")[rows] >= 0)
+    unknown = (
+        ~single & (reader.column("nan_count")[rows] < 0) & (reader.column("payload")[rows] >= 0)
+    )
     known, doubtful = rows[bad], rows[unknown]
     if len(known):
         steps = reader.column("step")
@@ -61,7 +63,7 @@ def _in_order(reader: TrialReader, rows: Ints) -> Ints:
 
 
 def _inspect(reader: TrialReader, cells: Cells, row: int) -> NonFinite | None:
-    """Describes the tensor of a row if it is not finite; integers, booleans and strings always are."""
+    """Describes the tensor of a row if it is not finite; integers and strings always are."""
     nan, infinite = (int(reader.column(name)[row]) for name in ("nan_count", "inf_count"))
     if nan < 0 or infinite < 0:
         array = cells.array(row)

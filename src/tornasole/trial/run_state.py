@@ -46,7 +46,9 @@ def judge(
         return RunState("interrupted", why, _abandoned(open_ends, gone))
     if not all_ended:
         waiting = ", ".join(open_ends[:3]) + (", …" if len(open_ends) > 3 else "")
-        why = f"{waiting} has not ended" if open_ends else f"{unheard} of {expected} workers not seen"
+        why = (
+            f"{waiting} has not ended" if open_ends else f"{unheard} of {expected} workers not seen"
+        )
         return RunState("running", why, False)
     return RunState("finished", _losses(ends), True)
 

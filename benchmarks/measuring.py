@@ -1,0 +1,112 @@
+"""What every measurement shares: results with bounds, fair alternation, and time spent in a hook."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number that was measured.
+
+    Attributes:
+        what: A phrase that says what the number is.
+        sense: On which side of the bound it must lie; a result without a bound is for information.
+        details: The numbers behind it.
+    """
+
+    what: str
+    value: float
+    unit: str = "×"
+    bound: float | None = None
+    sense: Literal["≤", "≥"] = "≤"
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the bound holds; ``None`` if there is none."""
+        if self.bound is None:
+            return None
+        return self.value <= self.bound if self.sense == "≤" else self.value >= self.bound
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def alternate(rounds: int, *runs: Callable[[], None]) -> None:
+    """Calls each in turn, many rounds, in changing order, so that other load on the machine hits all alike."""
+    for number in range(rounds):
+        shift = number % len(runs)
+        for run in (*runs[shift:], *runs[:shift]):
+            run()
+
+
+def median_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The median and its standard error, from the spread of the middle half."""
+    ordered = sorted(values)
+    middle = statistics.median(ordered)
+    quarter = len(ordered) // 4
+    spread = ordered[-1 - quarter] - ordered[quarter]
+    return middle, 1.25 * spread / 1.35 / math.sqrt(len(ordered))
+
+
+def milliseconds(values: Sequence[float]) -> float:
+    """The median of times in seconds, in milliseconds."""
+    return round(statistics.median(values) * 1e3, 4)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the file system of the repository, removed at the end."""
+    build = Path(__file__).parents[1] / "build"
+    build.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=build))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class HookClock:
+    """Counts the time that training spends in a hook: every callback goes through the hook's guard."""
+
+    def __init__(self, hook: Any) -> None:
+        self.total = 0.0
+        self._depth = 0
+        self._run = hook._guard.run
+        hook._guard.run = self._timed
+
+    def _timed(self, function: Callable[..., Any], *args: Any) -> Any:
+        self._depth += 1
+        start = time.perf_counter()
+        try:
+            return self._run(function, *args)
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self.total += time.perf_counter() - start
+
+    def take(self) -> float:
+        """The time since the last call of this."""
+        total, self.total = self.total, 0.0
+        return total
+
+
+def wait_until_written(hook: Any) -> None:
+    """Ends the step and waits until the writer thread has given all memory back."""
+    hook._recorder.end_step()
+    while hook._recorder._pool._lent:
+        time.sleep(0.01)

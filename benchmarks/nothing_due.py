@@ -1,0 +1,96 @@
+"""A hook that is there but has nothing to save: a training step as fast as without it, whatever the model's size."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from benchmarks.measuring import HookClock, Result, median_and_error, scratch
+from benchmarks.transformer import Training
+from tornasole.pytorch import Hook, SaveConfig
+
+_STEPS = 3  # in a block, after one that is not counted
+_FEWEST, _MOST = 20, 150  # rounds
+_PRECISE = 0.002  # standard error at which there is no need for more rounds
+_SIZES = (50, 200, 800)
+
+
+def _idle_hook(folder: Path, number: int) -> Hook:
+    return Hook(
+        folder / str(number),
+        save_config=SaveConfig(start_step=10**9),
+        include_collections=["weights", "biases", "gradients", "outputs"],
+        save_all=True,
+        on_error="raise",
+    )
+
+
+def measure() -> list[Result]:
+    with scratch() as folder:
+        return [_step_time(folder / "steps"), _growth(folder / "modules")]
+
+
+def _step_time(folder: Path) -> Result:
+    training = Training()
+    training.timed_steps(3)
+    ratios: list[float] = []
+    plain: list[float] = []
+
+    def with_hook() -> list[float]:
+        with _idle_hook(folder, len(ratios)) as hook:
+            hook.register_module(training.model)
+            hook.register_loss(training.loss)
+            return training.timed_steps(1 + _STEPS)[1:]
+
+    def without() -> list[float]:
+        return training.timed_steps(1 + _STEPS)[1:]
+
+    error = 1.0
+    while len(ratios) < _FEWEST or (error > _PRECISE and len(ratios) < _MOST):
+        if len(ratios) % 2:
+            hooked, free = with_hook(), without()
+        else:
+            free, hooked = without(), with_hook()
+        plain += free
+        ratios.append(statistics.median(hooked) / statistics.median(free))
+        ratio, error = median_and_error(ratios)
+    return Result(
+        "step time with a hook and nothing due, of the step time without a hook",
+        round(ratio, 4),
+        bound=1.01,
+        details={
+            "rounds": len(ratios),
+            "standard error": round(error, 4),
+            "step without hook, ms": round(statistics.median(plain) * 1e3, 1),
+        },
+    )
+
+
+def _growth(folder: Path) -> Result:
+    """The hook's own time per step for small and large models."""
+    cost: dict[int, list[float]] = {size: [] for size in _SIZES}
+    with torch.no_grad():
+        for number in range(9):
+            for size in _SIZES:
+                model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(size - 1)))
+                data = torch.zeros(1, 1)
+                with _idle_hook(folder / str(size), number) as hook:
+                    hook.register_module(model)
+                    clock = HookClock(hook)
+                    model(data)
+                    for _ in range(50):
+                        clock.take()
+                        model(data)
+                        cost[size].append(clock.take())
+                time.sleep(0.01)
+    micros = {size: round(statistics.median(times) * 1e6, 1) for size, times in cost.items()}
+    return Result(
+        f"the hook's time per step in a model of {_SIZES[-1]} modules, of that in one of {_SIZES[0]}",
+        round(micros[_SIZES[-1]] / micros[_SIZES[0]], 3),
+        bound=1.5,  # caches are colder after a larger model; growth with its size would be 16-fold
+        details={f"{size} modules, µs per step": value for size, value in micros.items()},
+    )

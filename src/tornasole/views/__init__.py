@@ -1,0 +1,1 @@
+"""Room 6: looking. Each view stands on ``trial`` alone."""

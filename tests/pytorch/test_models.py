@@ -1,0 +1,157 @@
+"""Models of every make: several at once, shared parts, tied weights."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from tornasole.errors import SMDebugTypeError, SMDebugValueError  # noqa: E402
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(2, 4)
+
+    def forward(self, z):
+        return self.main(z)
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.main(x)
+
+
+def test_two_models_of_a_gan_are_saved_side_by_side(new_hook, read):
+    generator, discriminator = Generator(), Discriminator()
+    loss = nn.BCEWithLogitsLoss()
+    g_step = torch.optim.SGD(generator.parameters(), lr=0.1)
+    d_step = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    hook = new_hook(save_all=True)
+    for module in (generator, discriminator):
+        hook.register_module(module)
+    hook.register_loss(loss)
+    for _ in range(2):
+        fake = generator(torch.randn(3, 2))
+        d_step.zero_grad()
+        loss(discriminator(fake.detach()), torch.zeros(3, 1)).backward()
+        d_step.step()
+        g_step.zero_grad()
+        loss(discriminator(fake), torch.ones(3, 1)).backward()
+        g_step.step()
+    assert hook.step == 5
+    hook.close()
+    trial = read()
+    assert trial.tensor("Generator_main.weight").steps() == [0, 1, 2, 3, 4, 5]
+    assert trial.tensor("main_output_0").steps() == [0, 3]
+    assert trial.tensor("Discriminator.main_output_0").steps() == [1, 2, 4, 5]
+    assert trial.tensor("gradient/Generator_main.weight").steps() == [2, 5]
+    assert trial.tensor("gradient/Discriminator_main.weight").steps() == [1, 2, 4, 5]
+    assert trial.tensor("gradient/Generator_main.weight").value(5).tolist() == (
+        generator.main.weight.grad.tolist()
+    )
+    assert trial.tensor("BCEWithLogitsLoss_output_0").steps() == [1, 2, 4, 5]
+
+
+def test_two_models_of_one_class_keep_their_names_apart(new_hook, read):
+    first, second, third = nn.Linear(2, 2), nn.Linear(3, 3), nn.Linear(4, 4)
+    hook = new_hook(save_all=True)
+    for module in (first, second, third):
+        hook.register_module(module)
+    for module in (first, second, third):
+        module(torch.ones(1, module.in_features)).sum().backward()
+    hook.close()
+    trial = read()
+    for step, name in enumerate(["Linear", "Linear_1", "Linear_2"]):
+        assert trial.tensor(f"{name}_weight").shape(0) == (step + 2, step + 2)
+        assert trial.tensor(f"{name}_output_0").steps() == [step]
+        assert trial.tensor(f"gradient/{name}_weight").steps() == [step]
+
+
+def test_a_module_used_in_two_places_has_one_name(record):
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.ReLU(), shared)
+    trial = record(model, lambda hook: model(torch.ones(1, 2)).sum().backward())
+    assert trial.tensor_names(regex="^0_output") == ["0_output_0", "0_output_1"]
+    assert trial.tensor_names(regex="^2_") == []
+    found = trial.tensor("gradient/Sequential_0.weight").value(0)
+    assert found.tolist() == shared.weight.grad.tolist()
+
+
+def test_tied_weights_are_saved_once(record):
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    trial = record(model, lambda hook: model(torch.tensor([1, 2])).sum().backward())
+    assert trial.tensor_names(collection="weights") == ["Sequential_0.weight"]
+    found = trial.tensor("gradient/Sequential_0.weight").value(0)
+    assert found.tolist() == model[0].weight.grad.tolist()
+
+
+def test_two_models_may_share_a_part(new_hook, read):
+    part = nn.Linear(2, 2)
+    first, second = nn.Sequential(part), nn.ModuleDict({"part": part})
+    second.forward = lambda x: part(x)
+    hook = new_hook(save_all=True)
+    hook.register_module(first)
+    hook.register_module(second)
+    first(torch.ones(1, 2)).sum().backward()
+    hook.close()
+    assert {"Sequential_0.weight", "ModuleDict_part.weight"} <= set(read().tensor_names())
+
+
+@pytest.mark.parametrize("bad", [None, 3, nn.Linear, lambda x: x])
+def test_only_a_module_can_be_registered(new_hook, bad):
+    with pytest.raises(SMDebugTypeError, match="register_module"):
+        new_hook().register_module(bad)
+
+
+def test_a_model_is_registered_once(new_hook, net):
+    hook = new_hook()
+    hook.register_module(net)
+    for again in (net, net.fc1, nn.Sequential(net)):
+        with pytest.raises(SMDebugValueError, match="registered already"):
+            hook.register_module(again)
+
+
+def test_register_hook_is_the_older_name(new_hook, net):
+    hook = new_hook()
+    assert not hook.has_registered_module
+    hook.register_hook(net)
+    assert hook.has_registered_module
+
+
+def test_parameters_that_training_changes_are_counted(new_hook):
+    model = nn.Linear(3, 2)
+    model.bias.requires_grad_(False)
+    assert new_hook().count_parameters(model) == 6
+
+
+def test_two_hooks_watch_two_models(new_hook, read, tmp_path):
+    models = {"a": nn.Linear(2, 2), "b": nn.Linear(3, 3)}
+    hooks = {name: new_hook(tmp_path / name, save_all=True) for name in models}
+    for name, hook in hooks.items():
+        hook.register_module(models[name])
+    for _ in range(2):
+        for model in models.values():
+            model(torch.ones(1, model.in_features)).sum().backward()
+    for hook in hooks.values():
+        hook.close()
+    for name, model in models.items():
+        trial = read(tmp_path / name)
+        assert trial.steps() == [0, 1]
+        assert trial.tensor("Linear_weight").shape(1) == tuple(model.weight.shape)
+        assert trial.tensor("gradient/Linear_weight").steps() == [0, 1]
+
+
+def test_two_hooks_may_watch_one_model(new_hook, read, tmp_path, net, train):
+    hooks = [new_hook(tmp_path / name, save_all=True) for name in "ab"]
+    for hook in hooks:
+        hook.register_module(net)
+    train(net, 2)
+    for hook in hooks:
+        hook.close()
+    assert read(tmp_path / "a").tensor_names() == read(tmp_path / "b").tensor_names()
