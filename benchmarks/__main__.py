@@ -1,4 +1,4 @@
-"""Runs the measurements named on the command line, or all; fails if a promised bound does not hold."""
+"""Runs the measurements named on the command line, or all; fails if a bound does not hold."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ def _machine() -> str:
     except (OSError, StopIteration):
         pass  # not Linux
     return (
-        f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB of memory; Python {platform.python_version()}, "
-        f"torch {version('torch')}, NumPy {version('numpy')}, pyarrow {version('pyarrow')}"
+        f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB of memory; "
+        f"Python {platform.python_version()}, torch {version('torch')}, "
+        f"NumPy {version('numpy')}, pyarrow {version('pyarrow')}"
     )
 
 

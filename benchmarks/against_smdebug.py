@@ -1,4 +1,4 @@
-"""The same training under smdebug 1.0.34 and under Tornasole, each in its own environment, side by side.
+"""The same training under smdebug 1.0.34 and under Tornasole, side by side.
 
 smdebug needs an old NumPy, so it has an environment of its own, ``.venv-smdebug``, built on demand.
 """
@@ -19,8 +19,8 @@ from benchmarks.measuring import Result, alternate, milliseconds, scratch
 _ROOT = Path(__file__).parents[1]
 _ENVIRONMENT = _ROOT / ".venv-smdebug"
 _REQUIREMENTS = (
-    "smdebug==1.0.34", "torch==2.13.0", "numpy==1.26.4", "protobuf==3.20.3", "pandas<2.3", "setuptools<81",
-    "requests", "psutil", "boto3", "bokeh",
+    "smdebug==1.0.34", "torch==2.13.0", "numpy==1.26.4", "protobuf==3.20.3", "pandas<2.3",
+    "setuptools<81", "requests", "psutil", "boto3", "bokeh",
 )  # fmt: skip
 _FORMS = ("nothing", "raw", "reductions")
 _ROUNDS = 9
@@ -46,8 +46,8 @@ def measure() -> list[Result]:
             times[key] += answer["times"][1:]
             sizes[key].append(answer["bytes"] / _STEPS)
 
-        for key in peers:
-            _ask(peers[key])  # warms it up
+        for process in peers.values():
+            _ask(process)  # warms it up
         alternate(_ROUNDS, *(lambda key=key: block(key) for key in peers))
 
     medians = {key: statistics.median(values) for key, values in times.items()}
@@ -74,7 +74,7 @@ def measure() -> list[Result]:
             }
         results.append(
             Result(
-                f"time that smdebug adds to a step for {form} of weights and gradients, of what Tornasole adds",
+                f"time that smdebug adds to a step for {form}, of what Tornasole adds",
                 round(theirs / max(ours, 1e-6), 2),
                 bound=bound,
                 sense="≥",
@@ -101,8 +101,7 @@ def _peer(python: str, library: str, form: str, folder: Path) -> Iterator[subpro
     # Without PYTHONPATH: our own src/ holds a package named smdebug as well.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, "-m", "benchmarks.peer", library, form, str(folder)]
-    log = open(folder.with_suffix(".log"), "w")
-    with log, subprocess.Popen(
+    with open(folder.with_suffix(".log"), "w") as log, subprocess.Popen(
         command, cwd=_ROOT, env=environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
     ) as process:  # fmt: skip

@@ -1,8 +1,9 @@
-"""What every measurement shares: results with bounds, fair alternation, and time spent in a hook."""
+"""What every measurement shares: results with bounds, a clock, fair alternation, time in a hook."""
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import statistics
 import tempfile
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,15 +41,36 @@ class Result:
         return self.value <= self.bound if self.sense == "≤" else self.value >= self.bound
 
 
-def seconds(run: Callable[[], object]) -> float:
+def clock() -> float:
+    """Seconds, less those in which this thread could have run but others had all the cores.
+
+    Waiting for a lock, for the interpreter or for the disk does count. To be called on the main thread.
+    """
+    return time.perf_counter() - _seconds_without_core()
+
+
+def _seconds_without_core() -> float:
+    file = _scheduling()
+    return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) * 1e-9
+
+
+@cache
+def _scheduling() -> int | None:
+    try:
+        return os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:  # not Linux: then it is the wall clock, and wants a quiet machine
+        return None
+
+
+def seconds(run: Callable[[], object], now: Callable[[], float] = clock) -> float:
     """How long one call takes."""
-    start = time.perf_counter()
+    start = now()
     run()
-    return time.perf_counter() - start
+    return now() - start
 
 
 def alternate(rounds: int, *runs: Callable[[], None]) -> None:
-    """Calls each in turn, many rounds, in changing order, so that other load on the machine hits all alike."""
+    """Calls each in turn, many rounds, in changing order, so that other load hits all alike."""
     for number in range(rounds):
         shift = number % len(runs)
         for run in (*runs[shift:], *runs[:shift]):
@@ -81,23 +104,19 @@ def scratch() -> Iterator[Path]:
 
 
 class HookClock:
-    """Counts the time that training spends in a hook: every callback goes through the hook's guard."""
+    """Counts the time that training spends in a hook, all of whose callbacks go through its guard."""
 
     def __init__(self, hook: Any) -> None:
         self.total = 0.0
-        self._depth = 0
         self._run = hook._guard.run
         hook._guard.run = self._timed
 
     def _timed(self, function: Callable[..., Any], *args: Any) -> Any:
-        self._depth += 1
-        start = time.perf_counter()
+        start = clock()
         try:
             return self._run(function, *args)
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self.total += time.perf_counter() - start
+            self.total += clock() - start
 
     def take(self) -> float:
         """The time since the last call of this."""

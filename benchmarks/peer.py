@@ -1,9 +1,9 @@
-"""One of the processes that ``against_smdebug`` compares: trains under one of the two libraries, on request.
+"""A process that ``against_smdebug`` compares with others: trains under one of the two libraries.
 
     python -m benchmarks.peer tornasole|smdebug nothing|raw|reductions <folder>
 
-Each line on its input asks for a block of steps; it answers with their times in seconds, as JSON. Runs in either
-environment, so it needs torch and the library alone.
+Each line on its input asks for a number of steps; it answers with their times in seconds, as JSON.
+Runs in either environment, so it needs torch and the library alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _attach(library: str, form: str, folder: Path, training: Training) -> None:
 
 
 def _clear(folder: Path) -> int:
-    """Removes raw values already written, so that no write-back is left; says how many bytes they were."""
+    """Removes raw values, so that no write-back is left; returns how many bytes they were."""
     files = [path for path in folder.rglob("*") if path.suffix in (".safetensors", ".tfevents")]
     size = sum(path.stat().st_size for path in files)
     for path in files:

@@ -1,4 +1,4 @@
-"""Statistics of all weights and gradients at every step, beside torch's own functions one after the other."""
+"""Statistics of all weights and gradients at every step, beside torch's own functions one by one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _compare(training: Training, folder: Path) -> list[Result]:
     naive = statistics.median(in_torch)
     return [
         Result(
-            "time for min, max, mean, std, l1, l2 and counts, of torch's six functions on each tensor",
+            "time for six statistics and counts, of torch's six functions on each tensor",
             round(statistics.median(in_hook) / naive, 3),
             bound=0.5,
             details={

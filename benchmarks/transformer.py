@@ -1,4 +1,4 @@
-"""A transformer language model of 27 million parameters in 230 modules, and one step of its training.
+"""A transformer language model of 27 million parameters in 230 modules, and a step of its training.
 
 Needs torch alone: smdebug's environment runs it too.
 """
@@ -6,10 +6,11 @@ Needs torch alone: smdebug's environment runs it too.
 from __future__ import annotations
 
 import os
-import time
 
 import torch
 from torch import Tensor, nn
+
+from benchmarks.measuring import seconds
 
 WIDTH, HEADS, LAYERS, WORDS, LENGTH = 384, 6, 14, 3072, 64
 
@@ -90,12 +91,7 @@ class Training:
 
     def timed_steps(self, count: int) -> list[float]:
         """How long each of some steps takes, in seconds."""
-        times = []
-        for _ in range(count):
-            start = time.perf_counter()
-            self.step()
-            times.append(time.perf_counter() - start)
-        return times
+        return [seconds(self.step) for _ in range(count)]
 
     def tensors(self) -> list[Tensor]:
         """All weights, biases and their gradients."""

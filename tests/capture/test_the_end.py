@@ -1,5 +1,6 @@
 """However a run ends, its trial is readable and says how it ended."""
 
+import copy
 import json
 import multiprocessing
 import os
@@ -207,8 +208,24 @@ def test_a_forked_child_that_exits_normally_writes_nothing(run_script, read):
     assert read().state == "finished"
 
 
-def test_a_hook_pickles_to_an_empty_shell(new_hook):
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, copy.copy, lambda hook: pickle.loads(pickle.dumps(hook))],
+    ids=["deepcopy", "copy", "pickle"],
+)
+def test_a_copy_of_a_hook_can_be_used_and_saves_nothing(new_hook, read, duplicate):
     hook = new_hook()
-    data = pickle.dumps(hook)
-    assert len(data) < 200
-    assert isinstance(pickle.loads(data), tornasole.Hook)
+    hook.begin_step()
+    twin = duplicate(hook)
+    twin.begin_step()
+    twin.save_scalar("twin", 1)
+    twin.close()
+    assert repr(twin)
+    assert tornasole.get_hook() is hook
+    hook.save_scalar("s", 1)
+    hook.close()
+    assert read().tensor_names() == ["scalar/s"]
+
+
+def test_a_hook_pickles_to_almost_nothing(new_hook):
+    assert len(pickle.dumps(new_hook())) < 200

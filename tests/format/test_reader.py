@@ -180,9 +180,11 @@ def test_a_worker_that_comes_late_is_found(store, making):
     segment.write(store, "worker_0", 0, [making.step(0)])
     reader.refresh()
     assert reader.workers == ["worker_0"]
+    assert reader.column("worker").tolist() == [0, 0, 0]
     TrialWriter(store, "a worker").put_collections({})
-    assert reader.refresh() is False
+    assert reader.refresh() is True
     assert reader.workers == ["a worker", "worker_0"]
+    assert reader.column("worker").tolist() == [1, 1, 1]
     segment.write(store, "a worker", 0, [making.step(0)])
     reader.refresh()
     assert reader.column("worker").tolist() == [0, 0, 0, 1, 1, 1]
@@ -219,6 +221,16 @@ def test_a_value_whose_payload_is_missing_is_said_to_be_missing(store, making):
     assert reader.raw(0).tolist() == [0, 1, 2]
     with pytest.raises(CorruptTrial, match=r"000000000001\.safetensors.*missing"):
         reader.raw(6)
+
+
+def test_a_worker_whose_folder_is_removed_is_said_to_be_missing(store, making):
+    making.trial(store)
+    reader = TrialReader(store)
+    for key in store.list("worker_0/"):
+        store.delete(key)
+    assert reader.row_count == 18
+    with pytest.raises(CorruptTrial, match=r"000000000000\.safetensors.*missing"):
+        reader.raw(0)
 
 
 def test_what_was_taken_in_before_a_damaged_file_can_be_read(store, making):

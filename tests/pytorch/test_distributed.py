@@ -11,8 +11,6 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("torch was built without torch.distributed", allow_module_level=True)
 
-pytestmark = pytest.mark.slow
-
 WORKER = """
 import sys, torch
 import tornasole.pytorch as smd

@@ -52,6 +52,7 @@ def test_a_dtype_that_numpy_lacks_comes_back_as_float32_of_the_same_value(save, 
     assert trial.tensor("x").dtype(0) == str(dtype).removeprefix("torch.")
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_half_complex_is_saved_as_complex64(save):
     value = torch.tensor([1 + 2j, 3 - 1j]).to(torch.complex32)
     assert save(value).tensor("x").value(0).tolist() == [1 + 2j, 3 - 1j]
@@ -91,6 +92,7 @@ def test_a_tensor_that_needs_gradients_is_saved(save):
     assert save(nn.Parameter(torch.ones(2))).tensor("x").value(0).tolist() == [1, 1]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("layout", ["coo", "csr"])
 def test_a_sparse_tensor_is_saved_dense(save, layout):
     dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
@@ -118,7 +120,7 @@ def fake():
         return torch.ones(2)
 
 
-@pytest.mark.filterwarnings("ignore:.*nested tensors.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*nested tensors", "ignore:Sparse invariant")
 @pytest.mark.parametrize(
     ("make", "reason"),
     [

@@ -128,6 +128,7 @@ def test_of_two_backward_passes_in_a_step_the_last_one_counts(record, net):
     assert_same(trial, "gradient/Net_fc1.weight", net.fc1.weight.grad)
 
 
+@pytest.mark.filterwarnings("ignore:Using backward.* with create_graph")
 def test_a_backward_pass_that_keeps_its_graph_is_saved(record, net):
     def work(hook):
         net(torch.randn(5, 4)).pow(2).sum().backward(create_graph=True)

@@ -47,7 +47,7 @@ class Guard:
             return None
 
     def run_apart(self, function: Callable[..., None], *args: Any) -> None:
-        """Calls the function where the model must not be touched: in our thread, in loops of others.
+        """Calls the function where the model must not be touched: on our thread, in others' loops.
 
         Training meets a fault of it at the next ``run`` or ``meet``.
         """

@@ -506,13 +506,18 @@ class Hook:
         self._guard.fault = SMDebugRuntimeError("this process was forked from the one that saves")
         self._detach()
 
-    # A hook pickles to nothing, so that a model with a hook can be saved; the copy saves nothing.
+    # A hook pickles to nothing, so that a model that holds its hook can be saved and copied.
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Leaves an empty shell."""
+        """Makes a hook that can be called like any other, and saves nothing."""
+        current = get_hook()
+        type(self).__init__(self, "", dry_run=True)
+        self.close()
+        if current is not None:
+            set_hook(current)
 
     def __repr__(self) -> str:
         kind = type(self).__name__

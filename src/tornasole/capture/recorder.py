@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tornasole.capture.adapter import Tensors, Unsavable
@@ -269,6 +270,11 @@ def _only(statistics: dict[str, float], form: Form) -> dict[str, float] | None:
 
 def asked_for(collections: Iterable[str], raw: bool, statistics: frozenset[str]) -> Form:
     """The form of a tensor that the user saves by hand: due at once, whatever the schedule says."""
+    return _asked_for(tuple(collections), raw, statistics)
+
+
+@lru_cache(maxsize=256)  # few differ, and one is wanted for every scalar
+def _asked_for(collections: tuple[str, ...], raw: bool, statistics: frozenset[str]) -> Form:
     return Form(
         tuple(Part(name, True, raw, False, statistics) for name in collections), frozenset()
     )

@@ -64,11 +64,11 @@ class TrialReader:
 
     def refresh(self) -> bool:
         """Looks for new segments, workers and ends; returns whether there was anything new."""
+        before = self._changes()
         if len(self._folders) < self.about["workers"]:
             for worker in self._listed_workers() - set(self._folders):
                 self._folders[worker] = _Folder(self._store, worker)
             self.workers = sorted(self._folders)
-        before = self._changes()
         try:
             for worker in self.workers:
                 self._folders[worker].refresh()
@@ -81,7 +81,7 @@ class TrialReader:
         return changed
 
     def _changes(self) -> int:
-        return sum(folder.changes for folder in self._folders.values())
+        return len(self._folders) + sum(folder.changes for folder in self._folders.values())
 
     def _listed_workers(self) -> set[str]:
         """The folders that hold a worker's files; others may lie beside them, such as findings."""
@@ -238,12 +238,11 @@ class TrialReader:
             refreshed = True
 
     def _rows_of(self, worker: str, step: int, name: str) -> npt.NDArray[np.int64]:
-        names = self.column("name")
-        return np.flatnonzero(
-            (self.column("step") == step)
-            & (names == self._codes.get(name, -1))
-            & (self.column("worker") == self.workers.index(worker))
-        )
+        workers, names = self.column("worker"), self.column("name")
+        if worker not in self.workers or name not in self._codes:
+            return np.zeros(0, np.int64)
+        of_worker = (workers == self.workers.index(worker)) & (names == self._codes[name])
+        return np.flatnonzero(of_worker & (self.column("step") == step))
 
     def shape(self, row: int) -> tuple[int, ...]:
         """The shape of the tensor in a row."""

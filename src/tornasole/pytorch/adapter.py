@@ -89,7 +89,7 @@ class ModuleAdapter:
         """Records what the module returns as loss, and what it is given as prediction and label."""
         if module in self._losses:
             raise SMDebugValueError(f"The loss {type(module).__name__} is registered already.")
-        name = _inner(module)._get_name()
+        name = type(_inner(module)).__name__
         self._losses[module] = module.register_forward_hook(
             _Callback(self._guard, self._on_loss, name), with_kwargs=True
         )
@@ -210,7 +210,8 @@ class ModuleAdapter:
             for name, _, parameter in self._parameters():
                 if parameter.requires_grad and parameter.is_leaf:
                     self._gradients[parameter] = f"gradient/{name}"
-                    self._armed.append(parameter.register_post_accumulate_grad_hook(callback))
+                    register: Any = parameter.register_post_accumulate_grad_hook
+                    self._armed.append(register(callback))
         if wants(Role.OPTIMIZER_VARIABLE):
             callback = _OptimizerCallback(self._guard, self._on_optimizer_step)
             self._armed.append(register_optimizer_step_post_hook(callback))
@@ -325,7 +326,7 @@ class _Root:
 
     def __init__(self, module: torch.nn.Module, taken: set[str]) -> None:
         self.module = module
-        self.name = module._get_name()
+        self.name = type(module).__name__
         if self.name in taken:
             numbers = (n for n in range(1, len(taken) + 2) if f"{self.name}_{n}" not in taken)
             self.name = f"{self.name}_{next(numbers)}"
@@ -390,7 +391,7 @@ class _CallWrapper:
     def __init__(self, module: torch.nn.Module, callback: _Callback) -> None:
         self._module = module
         self._compiled: Any = module._compiled_call_impl
-        compiled = self._compiled
+        compiled: Any = self._compiled
 
         def call(*args: Any, **kwargs: Any) -> Any:
             callback(module, args, kwargs)
@@ -476,7 +477,7 @@ def _without_wrappers(path: str) -> str:
 
 
 def _compiled_callers(module: torch.nn.Module) -> tuple[torch.nn.Module | None, bool]:
-    """Who calls the module: it itself compiled, if it is; whether another compiled function does."""
+    """Who calls the module: itself compiled, if it is; whether a compiled function does."""
     enclosing = False
     frame: FrameType | None = sys._getframe()
     while frame is not None:

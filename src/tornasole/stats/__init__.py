@@ -1,0 +1,1 @@
+"""The statistics of a tensor, many in one pass: one module per kind of tensor, one definition for all."""

@@ -1,0 +1,95 @@
+"""The statistics of NumPy arrays: in blocks that stay in the cache, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tornasole.stats.definition import MAGNITUDES
+from tornasole.stats.moments import Moments, Summary
+
+Floats = npt.NDArray[np.float64]
+
+_BLOCK = 1 << 16  # elements: half a megabyte as float64
+
+
+def statistics(arrays: Sequence[npt.NDArray[Any]], names: frozenset[str]) -> list[dict[str, float]]:
+    """The named statistics of each array, and always its four counts."""
+    with np.errstate(all="ignore"):  # infinities and NaN are data
+        return [_statistics(np.asarray(array), names) for array in arrays]
+
+
+def _statistics(array: npt.NDArray[Any], names: frozenset[str]) -> dict[str, float]:
+    if array.dtype.kind != "c":
+        return of_flat(array.reshape(-1), names)
+    # A complex number is as large as its magnitude, and has no order.
+    magnitudes = np.abs(array.reshape(-1))
+    parts = (array.real, array.imag)
+    found = of_flat(magnitudes, names & MAGNITUDES)
+    found |= dict.fromkeys(names - MAGNITUDES, math.nan)
+    nan = np.isnan(parts[0]) | np.isnan(parts[1])
+    inf = (np.isinf(parts[0]) | np.isinf(parts[1])) & ~nan
+    return found | {"nan_count": int(nan.sum()), "inf_count": int(inf.sum())}
+
+
+def of_flat(array: npt.NDArray[Any], names: frozenset[str]) -> dict[str, float]:
+    """The statistics of a one-dimensional array of real numbers."""
+    summary = Summary(Moments(), Moments())
+    for start in range(0, array.size, _BLOCK):
+        summary.add(summarise(array[start : start + _BLOCK].astype(np.float64, copy=False), names))
+    found = summary.statistics(names)
+    for name, function in _UNFUSED.items():
+        if name in names:
+            found[name] = function(array)
+    return found
+
+
+def summarise(block: Floats, names: frozenset[str]) -> Summary:
+    """One pass over one block."""
+    magnitudes = np.abs(block)
+    total_magnitude = float(np.add.reduce(magnitudes))
+    summary = Summary(
+        _moments(block, names, ""),
+        _moments(magnitudes, names, "abs_", total_magnitude),
+        squares=float(np.dot(block, block)),
+        zero_count=block.size - int(np.count_nonzero(block)),
+    )
+    if not math.isfinite(total_magnitude):
+        summary.nan_count = int(np.count_nonzero(np.isnan(block)))
+        summary.inf_count = int(np.count_nonzero(np.isinf(block)))
+    return summary
+
+
+def _moments(
+    block: Floats, names: frozenset[str], prefix: str, total: float | None = None
+) -> Moments:
+    moments = Moments(block.size, float(np.add.reduce(block)) if total is None else total)
+    if not names.isdisjoint((f"{prefix}std", f"{prefix}variance")):
+        distances = block - moments.total / moments.count
+        moments.spread = float(np.dot(distances, distances))
+    if f"{prefix}min" in names:
+        moments.low = float(np.minimum.reduce(block))
+    if f"{prefix}max" in names:
+        moments.high = float(np.maximum.reduce(block))
+    return moments
+
+
+def _median(array: npt.NDArray[Any]) -> float:
+    return float(np.median(array.astype(np.float64, copy=False))) if array.size else math.nan
+
+
+def _prod(array: npt.NDArray[Any]) -> float:
+    return float(np.multiply.reduce(array, dtype=np.float64))
+
+
+# They need all elements at once, and go their own way, only when asked for.
+_UNFUSED = {
+    "median": _median,
+    "abs_median": lambda array: _median(np.abs(array.astype(np.float64))),
+    "prod": _prod,
+    "abs_prod": lambda array: abs(_prod(array)),
+}
