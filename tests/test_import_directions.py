@@ -37,8 +37,9 @@ MAY_IMPORT = {
     "xgboost": ADAPTER,
     # read side
     "trial": {"format", "selection", "stats", *BOTTOM},
-    "views": {"trial", "selection", *BOTTOM},
+    "views": {"trial", "selection", "demo", *BOTTOM},
     # on top
+    "demo": {"pytorch", "trial"},
     "testing": {"capture", "store", "format", "trial", "selection", "stats", *BOTTOM},
     "__main__": {"views"},
     "__init__": {"capture", "selection", "trial", "types", "_version"},
@@ -54,6 +55,7 @@ FRAMEWORKS_OF = {
     "mxnet": {"mxnet"},
     "xgboost": {"xgboost"},
     "stats/torch.py": {"torch"},
+    "demo": {"torch"},
 }
 
 VAGUE_NAMES = {"utils", "helpers", "common", "manager", "core"}

@@ -1,7 +1,8 @@
-"""``tornasole demo``: trains a small real model with a hook, and finds what its loss curve does not tell.
+"""``tornasole demo``: trains a small real model, and finds what its loss curve does not tell.
 
-The model classifies scikit-learn's handwritten digits. One line of the script is wrong, as it happens: the optimizer
-does not get all parameters. The model learns all the same, so the loss looks healthy.
+The model classifies scikit-learn's handwritten digits. One line of the script is wrong, as it
+happens: the optimizer does not get all parameters. The model learns all the same, so the loss looks
+healthy.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def run(out_dir: Path | None = None, console: Console | None = None) -> None:
     path = out_dir or next(
         p for n in range(1, 10_000) if not (p := Path("runs") / f"demo-{n}").exists()
     )
-    console.print(f"\nTraining a digit classifier with a hook; the trial goes to [bold]{path}[/].\n")
+    console.print(
+        f"\nTraining a digit classifier with a hook; the trial goes to [bold]{path}[/].\n"
+    )
     accuracy = train(path)
     console.print()
     tell(create_trial(str(path)), accuracy, console)
@@ -56,18 +59,12 @@ def train(path: Path) -> float:
     order = torch.randperm(len(images))
     seen, unseen = order[:-300], order[-300:]
 
-    model = nn.Sequential(
-        OrderedDict(
-            first=nn.Linear(64, 64),
-            relu1=nn.ReLU(),
-            hidden=nn.Linear(64, 64),
-            relu2=nn.ReLU(),
-            last=nn.Linear(64, 10),
-        )
-    )
+    first, hidden, last = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+    layers = OrderedDict(first=first, relu1=nn.ReLU(), hidden=hidden, relu2=nn.ReLU(), last=last)
+    model = nn.Sequential(layers)
     loss_function = nn.CrossEntropyLoss()
-    # The fault: model.hidden is missing here.
-    optimizer = torch.optim.Adam([*model.first.parameters(), *model.last.parameters()], lr=3e-3)
+    # The fault: the hidden layer is missing here.
+    optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()], lr=3e-3)
 
     hook = Hook(
         out_dir=str(path),
@@ -83,13 +80,14 @@ def train(path: Path) -> float:
 
     hook.set_mode(modes.TRAIN)
     for _ in track(range(_EPOCHS), description="epochs"):
-        for batch in seen[torch.randperm(len(seen))].split(_BATCH):
+        for batch in torch.split(seen[torch.randperm(len(seen))], _BATCH):
             optimizer.zero_grad()
             loss_function(model(images[batch]), labels[batch]).backward()
             optimizer.step()
     hook.set_mode(modes.EVAL)
     with torch.no_grad():
-        accuracy = (model(images[unseen]).argmax(1) == labels[unseen]).float().mean().item()
+        right = model(images[unseen]).argmax(1) == labels[unseen]
+    accuracy = float(right.float().mean())
     hook.save_scalar("accuracy", accuracy)
     hook.close()
     return accuracy
@@ -99,15 +97,15 @@ def tell(trial: Trial, accuracy: float, console: Console) -> None:
     """Shows what was saved, and what is wrong."""
     steps = trial.steps(mode=modes.TRAIN)
     console.print(
-        f"Saved: {len(trial.tensor_names())} tensors over {len(steps)} training steps "
-        f"({', '.join(sorted(name for name in ('weights', 'gradients', 'losses')))})."
+        f"Saved: weights, gradients and losses, {len(trial.tensor_names())} tensors, "
+        f"over {len(steps)} training steps."
     )
     _, losses = trial.tensor("CrossEntropyLoss_output_0").series(mode=modes.TRAIN)
     console.print(
-        f"The loss fell from {losses[0]:.2f} to {losses[-1]:.2f}; {accuracy:.0%} of unseen digits are right. "
-        "Everything looks fine. But look at the layers:\n"
+        f"The loss fell from {losses[0]:.2f} to {losses[-1]:.2f}; {accuracy:.0%} of unseen digits "
+        "are right. Everything looks fine. But look at the layers:\n"
     )
-    table = Table("layer", "gradient (l2, mean)", "weights changed by", "")
+    table = Table("weights of", "gradient (l2)", "changed by", "")
     for name in trial.tensor_names(collection="weights"):
         weights = trial.tensor(name)
         saved = weights.steps(mode=modes.TRAIN)
@@ -115,10 +113,12 @@ def tell(trial: Trial, accuracy: float, console: Console) -> None:
         after = weights.value(saved[-1], mode=modes.TRAIN)
         change = abs(after - before).mean() / abs(before).mean()
         _, gradients = trial.tensor(f"gradient/{name}").series("l2", mode=modes.TRAIN)
-        verdict = "" if change else "[bold red]gets gradients, never changes[/]"
-        table.add_row(name, f"{gradients.mean():.4f}", f"{change:.1%}", verdict)
+        verdict = "" if change else "[bold red]never changes[/]"
+        layer = name.removeprefix("Sequential_").removesuffix(".weight")
+        table.add_row(layer, f"{gradients.mean():.2f}", f"{change:.0%}", verdict)
     console.print(table)
     console.print(
-        "\nThe hidden layer still has its random first weights: the optimizer was not given them. "
-        "The loss would never have told."
+        "\nThe hidden layer gets gradients but still has its random first weights, and nobody clears "
+        "its gradients, so they pile up: the optimizer was not given this layer. The loss would "
+        "never have told."
     )

@@ -122,17 +122,6 @@ def test_a_last_word_that_cannot_be_written_is_logged(new_hook, full_disk, caplo
     assert read().steps() == [0, 1, 2]
 
 
-def test_steps_written_before_a_fault_stay_readable(new_hook, full_disk, read):
-    hook = new_hook(on_error="warn")
-    train(hook, 2)
-    hook._writer._limits = type(hook._writer._limits)(seconds=0)
-    hook._writer.hurry()
-    train(hook, 2)
-    full_disk("end.json")
-    hook.close()
-    assert read().steps() == [0, 1, 2, 3]
-
-
 # -- the guard by itself ---------------------------------------------------------------------------
 
 

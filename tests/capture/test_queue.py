@@ -16,12 +16,14 @@ PATIENCE = 30
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """A disk that writes segments only once told to."""
+    """A disk that writes segments only once told to; ``asked`` is set when it is to write one."""
     go = threading.Event()
+    go.asked = threading.Event()
     put = LocalStore.put
 
     def slow(store, key, data, **options):
         if key.endswith(".safetensors"):
+            go.asked.set()
             assert go.wait(PATIENCE)
         put(store, key, data, **options)
 
@@ -53,15 +55,18 @@ def test_a_full_queue_drops_raw_values_if_asked_and_says_so(
 def test_a_full_queue_makes_training_wait_and_loses_nothing(new_hook, slow_disk, read):
     hook = new_hook(when_full="wait", queue_bytes=BLOCK)
 
+    saved = []
+
     def train():
         for step in range(4):
             hook.begin_step()
             hook.save_tensor("x", np.full(10, step))
+            saved.append(step)
 
     training = threading.Thread(target=train)
     training.start()
-    training.join(0.05)
-    assert training.is_alive()
+    assert slow_disk.asked.wait(PATIENCE)
+    assert saved == [0]  # the memory of step 0 is not given back before it is written
     slow_disk.set()
     training.join(PATIENCE)
     assert not training.is_alive()

@@ -224,7 +224,7 @@ def test_a_value_whose_payload_is_missing_is_said_to_be_missing(store, making):
 
 
 def test_a_worker_whose_folder_is_removed_is_said_to_be_missing(store, making):
-    making.trial(store)
+    making.trial(store, end=False)
     reader = TrialReader(store)
     for key in store.list("worker_0/"):
         store.delete(key)

@@ -83,7 +83,9 @@ class Summary:
     def statistics(self, names: frozenset[str]) -> dict[str, float]:
         """Those of the names that one pass gives, and always the counts."""
         plain = self.plain.statistics()
-        known = plain | {f"abs_{name}": value for name, value in self.magnitude.statistics().items()}
+        known = plain | {
+            f"abs_{name}": value for name, value in self.magnitude.statistics().items()
+        }
         known["l1"] = known["abs_l1"] = known["abs_sum"]
         known["l2"] = known["abs_l2"] = math.sqrt(self.squares)
         found: dict[str, float] = {name: known[name] for name in names if name in known}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def _prod(array: npt.NDArray[Any]) -> float:
 
 
 # They need all elements at once, and go their own way, only when asked for.
-_UNFUSED = {
+_UNFUSED: dict[str, Callable[[npt.NDArray[Any]], float]] = {
     "median": _median,
     "abs_median": lambda array: _median(np.abs(array.astype(np.float64))),
     "prod": _prod,

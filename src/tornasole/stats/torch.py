@@ -1,9 +1,10 @@
 """The statistics of torch tensors: as near to one pass over memory as Python comes.
 
-Large tensors are walked in blocks that stay in the cache, with a few NumPy calls on each, by as many threads as torch
-uses itself (NumPy lets other threads run meanwhile). Small ones, of which models have hundreds, are laid end to end and
-reduced together. 32-bit and narrower floats are summed in float32 over a few hundred elements at a time and in float64 from
-there; a block in which that could lose precision (huge, tiny or infinite values, a mean far from zero) is done again in
+Large tensors are walked in blocks that stay in the cache, with a few NumPy calls on each, by as
+many threads as torch uses itself (NumPy lets other threads run meanwhile). Small ones, of which
+models have hundreds, are laid end to end and reduced together. 32-bit and narrower floats are
+summed in float32 over a few hundred elements at a time and in float64 from there; a block in which
+that could lose precision (huge, tiny or infinite values, a mean far from zero) is done again in
 float64.
 """
 
@@ -32,7 +33,7 @@ _NARROW = frozenset(
 )
 _UNFUSED = frozenset({"median", "prod", "abs_median", "abs_prod"})
 _TINY, _HUGE = 1e-15, 1e15  # outside of which squares could leave the range of float32
-_LEAST_SPREAD = 0.1  # of the sum of squares: below, the difference of the two sums would lose digits
+_LEAST_SPREAD = 0.1  # of the sum of squares: below, their difference would lose digits
 _ONES = np.ones((_ROW, 1), np.float32)
 
 Floats = npt.NDArray[np.float32]
@@ -77,14 +78,12 @@ def _of_small(tensors: list[torch.Tensor], names: frozenset[str]) -> list[dict[s
         for numbers, prefix in ((values, ""), (magnitudes, "abs_"))
     )
     squares = np.add.reduceat(values * values, starts)
-    counted = [np.add.reduceat(values == 0, starts, dtype=np.int64)]
-    for test in (np.isnan, np.isinf):
-        clean = math.isfinite(float(np.add.reduce(squares)))
-        counted.append(counts * 0 if clean else np.add.reduceat(test(values), starts, dtype=np.int64))
-    return [
-        Summary(p, a, float(q), int(nan), int(inf), int(zero)).statistics(names)
-        for p, a, q, zero, nan, inf in zip(plain, absolute, squares, *counted, strict=True)
-    ]
+    nan, inf, zero = (
+        np.add.reduceat(test(values), starts, dtype=np.int64)
+        for test in (np.isnan, np.isinf, np.logical_not)
+    )
+    rows = zip(plain, absolute, *(c.tolist() for c in (squares, nan, inf, zero)), strict=True)
+    return [Summary(*row).statistics(names) for row in rows]
 
 
 def _moments_of_parts(
@@ -187,9 +186,8 @@ class _Walker:
         if low <= 0 <= high:
             zeros = int(np.count_nonzero(np.equal(block, 0, out=self._zeros[:count])))
         plain = Moments(count, total, squares - total * total / count, low, high)
-        magnitude = Moments(
-            count, total_magnitude, squares - total_magnitude * total_magnitude / count, math.nan, largest
-        )
+        spread = squares - total_magnitude * total_magnitude / count
+        magnitude = Moments(count, total_magnitude, spread, math.nan, largest)
         least = _LEAST_SPREAD * squares
         if (self._spreads and plain.spread < least) or (
             self._magnitude_spreads and magnitude.spread < least
