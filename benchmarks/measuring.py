@@ -7,6 +7,7 @@ import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,23 +42,23 @@ class Result:
         return self.value <= self.bound if self.sense == "≤" else self.value >= self.bound
 
 
-def clock() -> float:
-    """Seconds, less those in which this thread could have run but others had all the cores.
+def clock(thread: int | None = None) -> float:
+    """Seconds, less those in which a thread could have run but others had all the cores.
 
-    Waiting for a lock, for the interpreter or for the disk does count. To be called on the main thread.
+    Waiting for a lock, for the interpreter or for the disk does count.
+
+    Args:
+        thread: Its number in the system; default: this thread.
     """
-    return time.perf_counter() - _seconds_without_core()
-
-
-def _seconds_without_core() -> float:
-    file = _scheduling()
-    return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) * 1e-9
+    file = _scheduling(threading.get_native_id() if thread is None else thread)
+    without_core = 0 if file is None else int(os.pread(file, 64, 0).split()[1])
+    return time.perf_counter() - without_core * 1e-9
 
 
 @cache
-def _scheduling() -> int | None:
+def _scheduling(thread: int) -> int | None:
     try:
-        return os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        return os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:  # not Linux: then it is the wall clock, and wants a quiet machine
         return None
 
@@ -104,7 +105,7 @@ def scratch() -> Iterator[Path]:
 
 
 class HookClock:
-    """Counts the time that training spends in a hook, all of whose callbacks go through its guard."""
+    """Counts the time that training spends in a hook: all callbacks go through its guard."""
 
     def __init__(self, hook: Any) -> None:
         self.total = 0.0

@@ -1,4 +1,4 @@
-"""Statistics of all weights and gradients at every step, beside torch's own functions one by one."""
+"""Statistics of all weights and gradients at every step, beside torch's functions one by one."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def tell(trial: Trial, accuracy: float, console: Console) -> None:
         table.add_row(layer, f"{gradients.mean():.2f}", f"{change:.0%}", verdict)
     console.print(table)
     console.print(
-        "\nThe hidden layer gets gradients but still has its random first weights, and nobody clears "
-        "its gradients, so they pile up: the optimizer was not given this layer. The loss would "
+        "\nThe hidden layer gets gradients but still has its first random weights; nobody clears "
+        "its gradients, which pile up: the optimizer was not given this layer. The loss would "
         "never have told."
     )

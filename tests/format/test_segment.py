@@ -113,6 +113,21 @@ def test_a_column_that_does_not_exist_is_said_not_to(store, all_kinds):
         SegmentFile(store, "worker_0", 0).table(["step", "nonsense"])
 
 
+def test_a_merge_is_visible_before_anything_is_deleted_and_rows_go_before_values(recording, making):
+    store = recording()
+    parts = [segment.write(store, "worker_0", number, [making.step(number)]) for number in (0, 1)]
+    store.log.clear()
+    segment.merge(store, "worker_0", 2, parts)
+    assert [(key.rpartition("/")[2], content is None) for key, content in store.log] == [
+        ("000000000002.safetensors", False),
+        ("000000000002.parquet", False),
+        ("000000000000.parquet", True),
+        ("000000000000.safetensors", True),
+        ("000000000001.parquet", True),
+        ("000000000001.safetensors", True),
+    ]
+
+
 def test_a_merge_keeps_rows_and_values_and_says_what_it_replaces(
     store, all_kinds, making, metadata
 ):

@@ -9,10 +9,12 @@ The recorder decides what is kept:
 
     recorder.begin_step()                      a step begins; the one before is over
     recorder.active                            whether this step keeps anything at all
-    recorder.wants_role(Role.GRADIENT)         whether it may keep any tensor of this role: attach
-    callbacks if so recorder.wants(name, role)                 whether it keeps this one
-    recorder.record(name, role, tensor)        here it is: copied or reduced before the call returns
+    recorder.wants_role(Role.GRADIENT)         whether it may keep any tensor of this role
+    recorder.wants(name, role)                 whether it keeps this one
+    recorder.record(name, role, tensor)        here it is: copied or reduced when this returns
     recorder.record_many([(name, role, t), …]) the same for many, together, which is faster
+
+An adapter attaches what costs something only if ``wants_role`` says so, and only for that step.
 
 Callbacks that a framework calls go through ``Guard.run``, so that a fault of ours never breaks
 training.

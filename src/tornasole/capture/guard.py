@@ -60,6 +60,12 @@ class Guard:
                 self._unmet = fault
                 self._note(fault)
 
+    def tell(self, problem: Exception) -> None:
+        """A mistake of the user's that need not stop the rest: logged, or raised."""
+        if self._raises:
+            raise problem
+        log.error("%s It is left out; everything else is saved.", problem)
+
     def meet(self) -> None:
         """On the training thread: stands aside for a fault of ``run_apart``, or raises it."""
         fault, self._unmet = self._unmet, None

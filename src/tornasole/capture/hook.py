@@ -7,7 +7,6 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow needs it, and at exit i
 import logging
 import os
 import platform
-import socket
 import sys
 import threading
 import weakref
@@ -24,7 +23,7 @@ from tornasole.capture.arrays import Arrays
 from tornasole.capture.buffers import BufferPool, WhenFull
 from tornasole.capture.guard import Guard, OnError
 from tornasole.capture.recorder import Recorder, asked_for
-from tornasole.capture.worker import Worker
+from tornasole.capture.worker import Worker, this_process
 from tornasole.errors import (
     SMDebugError,
     SMDebugRuntimeError,
@@ -144,6 +143,7 @@ class Hook:
         self._thread: threading.Thread | None = None
         self._closed = self._prepared = False
         self._closing = threading.Lock()
+        self._connect()
         if self._writer is not None and self._worker.is_chief:
             try:
                 self._writer.claim(self._about())
@@ -197,12 +197,17 @@ class Hook:
         """Versions worth knowing when the trial is read years later."""
         return {}
 
+    def _connect(self) -> None:
+        """Makes the adapter, while the hook is being made."""
+
     def _detach(self) -> None:
         """Lets go of the model: nothing of ours remains on it."""
 
     def _prepare(self) -> None:
-        """Called once before the first step."""
-        self._plan.validate()
+        """Called once before the first step: a collection that cannot be saved is left out."""
+        for name, problem in self._plan.problems().items():
+            self._guard.tell(problem)
+            self._included.discard(name)
         self._put_collections()
 
     # -- steps and modes ---------------------------------------------------------------------------
@@ -302,11 +307,10 @@ class Hook:
             raise SMDebugTypeError(
                 f"add_collection takes a Collection, not {type(collection).__name__}."
             )
-        if collection.name in self._collections:
-            collection.merge(
-                Collection(collection.name, roles=self._collections[collection.name].roles)
-            )
-        self._collections[collection.name] = collection
+        name = canonical_name(collection.name)
+        if name in self._collections:
+            collection.merge(Collection(name, roles=self._collections[name].roles))
+        self._collections[name] = collection
 
     # -- saving by hand ----------------------------------------------------------------------------
 
@@ -328,7 +332,7 @@ class Hook:
             raise SMDebugTypeError(f"The name of a scalar is a string, not {type(name).__name__}.")
         collections = ["default", "sm_metrics"] if sm_metric else ["default"]
         number = self._one_number(name, value)
-        form = asked_for(collections, True, frozenset())
+        form = asked_for(self._and_all(collections), True, frozenset())
         self._save(f"scalar/{name}", Role.SCALAR, number, form, timestamp)
 
     def save_tensor(
@@ -349,17 +353,19 @@ class Hook:
             )
         names = [
             canonical_name(name) for name in _flat("collections_to_write", collections_to_write)
-        ]
-        configs = [
-            self.get_collection(name).reduction_config or RAW_TENSOR
-            for name in names or ["default"]
-        ]
+        ] or [CollectionKeys.DEFAULT]
+        configs = [self.get_collection(name).reduction_config or RAW_TENSOR for name in names]
         form = asked_for(
-            names or ["default"],
+            self._and_all(names),
             any(config.save_raw_tensor for config in configs),
             frozenset().union(*(config.statistics for config in configs)),
         )
         self._save(tensor_name, Role.CUSTOM, tensor_value, form)
+
+    def _and_all(self, collections: list[str]) -> list[str]:
+        """Everything belongs to ``all``, where that is saved."""
+        every = CollectionKeys.ALL
+        return [*collections, every] if every in self._included else collections
 
     def _save(
         self, name: str, role: Role, value: Any, form: Form, when: float | None = None
@@ -482,7 +488,7 @@ class Hook:
             ).to_json_dict()
         count = self._worker.count if self.include_workers == "all" else 1
         self._writer.put_collections(
-            {"collections": content, "_meta": {"num_workers": count, "process": _process()}}
+            {"collections": content, "_meta": {"num_workers": count, "process": this_process()}}
         )
 
     def _about(self) -> dict[str, Any]:
@@ -605,21 +611,3 @@ def _is_clean(error: BaseException | None) -> bool:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
-
-
-def _process() -> dict[str, Any]:
-    """What tells this process from others, so that a reader can see whether it still lives."""
-    about: dict[str, Any] = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "started": None,
-        "boot": None,
-    }
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            about["boot"] = file.read().strip()
-        with open("/proc/self/stat") as file:
-            about["started"] = int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        pass  # not Linux: the reader then goes by the process number alone
-    return about

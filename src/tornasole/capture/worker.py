@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # Launchers that tell every process its rank and their number through the environment.
 _LAUNCHERS = (
@@ -37,3 +39,23 @@ class Worker:
             if all(value.isdecimal() for value in values) and int(values[0]) < int(values[1]):
                 return cls(int(values[0]), int(values[1]))
         return cls()
+
+
+def this_process() -> dict[str, Any]:
+    """What tells this process from others, so that a reader can see whether it still lives."""
+    about: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": None,
+        "boot": None,
+        "namespace": None,
+    }
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            about["boot"] = file.read().strip()
+        with open("/proc/self/stat") as file:
+            about["started"] = int(file.read().rpartition(")")[2].split()[19])
+        about["namespace"] = os.readlink("/proc/self/ns/pid")
+    except (OSError, ValueError, IndexError):
+        pass  # not Linux: the reader then goes by the process number alone
+    return about

@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +22,14 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
+from tornasole.pytorch.compilation import (
+    CallWrapper,
+    CompilationListener,
+    compiled_callers,
+    eager_stance,
+    inner_module,
+    plain_path,
+)
 from tornasole.types import Role
 
 log = logging.getLogger("tornasole")
@@ -53,6 +60,7 @@ class ModuleAdapter:
         self._gradients: dict[torch.Tensor, str] = {}
         self._arrived: list[torch.Tensor] = []
         self._listener: _Removable | None = None
+        self._optimizers: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
 
     # -- models and losses -------------------------------------------------------------------------
 
@@ -66,7 +74,7 @@ class ModuleAdapter:
 
     def attach(self, module: torch.nn.Module) -> None:
         """Makes each call of the module a step."""
-        inner = _inner(module)
+        inner = inner_module(module)
         for root in self._roots:
             if inner in root.names or root.module in set(inner.modules()):
                 raise SMDebugValueError(
@@ -78,10 +86,10 @@ class ModuleAdapter:
         self._roots.append(root)
         self._watch_calls(root, module)
         if self._listener is None:
-            self._listener = _CompilationListener(self._guard, self._on_compilation)
+            self._listener = CompilationListener(self._guard, self._on_compilation)
         # Until its first call we cannot know whether the model will be compiled after it was
         # registered; that first call runs eagerly, so that it reaches us, and then we know.
-        _eager_stance.hold(self)
+        eager_stance.hold(self)
         callback = _OptimizerCallback(self._guard, self._on_step_without_call)
         self._armed.append(register_optimizer_step_post_hook(callback))
 
@@ -89,7 +97,7 @@ class ModuleAdapter:
         """Records what the module returns as loss, and what it is given as prediction and label."""
         if module in self._losses:
             raise SMDebugValueError(f"The loss {type(module).__name__} is registered already.")
-        name = type(_inner(module)).__name__
+        name = type(inner_module(module)).__name__
         self._losses[module] = module.register_forward_hook(
             _Callback(self._guard, self._on_loss, name), with_kwargs=True
         )
@@ -97,7 +105,7 @@ class ModuleAdapter:
     def patterns(self, module: torch.nn.Module, inputs: bool, outputs: bool) -> list[str] | None:
         """Patterns of the names of a module's inputs and outputs; ``None`` if it is not ours."""
         for root in self._roots:
-            name = root.names.get(_inner(module))
+            name = root.names.get(inner_module(module))
             if name is not None:
                 wanted = (("input", inputs), ("output", outputs))
                 return [rf"^{re.escape(name)}_{kind}_\d+$" for kind, asked in wanted if asked]
@@ -106,7 +114,7 @@ class ModuleAdapter:
     def detach(self) -> None:
         """Leaves nothing of ours on models and losses."""
         self._disarm()
-        _eager_stance.release(self)
+        eager_stance.release(self)
         for root in self._roots:
             root.let_go()
         for handle in self._losses.values():
@@ -127,7 +135,7 @@ class ModuleAdapter:
         root.compiled = module is not root.module or module._compiled_call_impl is not None
         callback = _Callback(self._guard, self._on_call, root)
         if module._compiled_call_impl is not None:
-            root.handles.append(_CallWrapper(module, callback))
+            root.handles.append(CallWrapper(module, callback))
         else:
             root.handles.append(module.register_forward_pre_hook(callback, with_kwargs=True))
 
@@ -137,7 +145,7 @@ class ModuleAdapter:
         if _in_backward():
             return  # activation checkpointing computes the model again: that is no new step
         self._disarm()
-        _eager_stance.release(self)
+        eager_stance.release(self)
         if not root.called:
             root.called = True
             self._settle(root, module)
@@ -152,7 +160,7 @@ class ModuleAdapter:
         """On the first call: watches the compiled model if it was compiled after registering."""
         if root.compiled:
             return
-        compiled, enclosing = _compiled_callers(module)
+        compiled, enclosing = compiled_callers(module)
         if compiled is not None:
             self._watch_calls(root, compiled)
         elif enclosing:
@@ -168,7 +176,7 @@ class ModuleAdapter:
         for root in self._roots:
             if root.compiled:
                 continue
-            compiled, _ = _compiled_callers(root.module)
+            compiled, _ = compiled_callers(root.module)
             if compiled is not None:
                 log.warning(
                     "%s was compiled so late that of its first compiled call only weights and "
@@ -183,7 +191,7 @@ class ModuleAdapter:
 
     def _on_step_without_call(self, *args: Any) -> None:
         """Training goes on without calling our models: compiled code need not wait for them."""
-        if _eager_stance.release(self):
+        if eager_stance.release(self):
             log.warning(
                 "An optimizer took a step, but no call of %s has been seen since it was "
                 "registered: nothing of it is saved. Register the module that training calls.",
@@ -194,7 +202,7 @@ class ModuleAdapter:
         """Puts callbacks on modules, parameters and optimizers as far as this step needs them."""
         wants = self._recorder.wants_role
         self._counts.clear()
-        _eager_stance.hold(self)
+        eager_stance.hold(self)
         inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
         for root in self._roots:
             for module, name in root.current_names().items():
@@ -230,7 +238,7 @@ class ModuleAdapter:
             for path, parameter in root.module.named_parameters():
                 role = Role.BIAS if "bias" in path.rpartition(".")[2] else Role.WEIGHT
                 if not is_lazy(parameter):  # else it has no values before its module was called
-                    yield f"{root.name}_{_without_wrappers(path)}", role, parameter
+                    yield f"{root.name}_{plain_path(path)}", role, parameter
 
     def _record_parameters(self) -> None:
         """Weights, biases and buffers as the forward pass will use them."""
@@ -242,9 +250,7 @@ class ModuleAdapter:
             for root in self._roots:
                 for path, buffer in root.module.named_buffers():
                     if not is_lazy(buffer):
-                        items.append(
-                            (f"{root.name}_{_without_wrappers(path)}", Role.BUFFER, buffer)
-                        )
+                        items.append((f"{root.name}_{plain_path(path)}", Role.BUFFER, buffer))
         self._recorder.record_many(items)
 
     def _on_input(
@@ -306,7 +312,7 @@ class ModuleAdapter:
         ours = [p for group in optimizer.param_groups for p in group["params"] if p in names]
         if not ours:
             return
-        stem = f"optimizer/{type(optimizer).__name__}"
+        stem = f"optimizer/{self._optimizer_name(optimizer)}"
         items: list[Item] = []
         for number, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
@@ -320,6 +326,15 @@ class ModuleAdapter:
                     )
         self._recorder.record_many(items)
 
+    def _optimizer_name(self, optimizer: Optimizer) -> str:
+        """Its class; a second one of the class is numbered."""
+        name = kind = type(optimizer).__name__
+        taken = set(self._optimizers.values())
+        for number in range(1, len(taken) + 1):
+            if name in taken:
+                name = f"{kind}_{number}"
+        return self._optimizers.setdefault(optimizer, name)
+
 
 class _Root:
     """A registered model and the names in it."""
@@ -332,9 +347,7 @@ class _Root:
             self.name = f"{self.name}_{next(numbers)}"
         # Modules of the first model go by their path, as everybody expects; those of another one
         # whose paths are taken go by model and path.
-        paths = {
-            _without_wrappers(path) for path, child in module.named_modules() if child is not module
-        }
+        paths = {plain_path(path) for path, child in module.named_modules() if child is not module}
         self._lead = f"{self.name}." if paths & taken else ""
         self.names = self.current_names()
         self.handles: list[_Removable] = []
@@ -343,9 +356,9 @@ class _Root:
     def current_names(self) -> dict[torch.nn.Module, str]:
         """The name of each module in the model as it is now."""
         self.names = {
-            child: self.name if child is self.module else self._lead + _without_wrappers(path)
+            child: self.name if child is self.module else self._lead + plain_path(path)
             for path, child in self.module.named_modules()
-            if child is self.module or child is _inner(child)
+            if child is self.module or child is inner_module(child)
         }
         return self.names
 
@@ -383,112 +396,6 @@ class _OptimizerCallback(_Callback):
     def __call__(self, *args: Any) -> None:
         if not torch.compiler.is_compiling():
             self._guard.run_apart(self._function, *self._bound, *args)
-
-
-class _CallWrapper:
-    """Calls us before each call of a model compiled in place (``model.compile()``)."""
-
-    def __init__(self, module: torch.nn.Module, callback: _Callback) -> None:
-        self._module = module
-        self._compiled: Any = module._compiled_call_impl
-        compiled: Any = self._compiled
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            callback(module, args, kwargs)
-            return compiled(*args, **kwargs)
-
-        self._call = call
-        module._compiled_call_impl = call
-
-    def remove(self) -> None:
-        if self._module._compiled_call_impl is self._call:
-            self._module._compiled_call_impl = self._compiled
-
-
-class _CompilationListener:
-    """Calls us whenever torch begins to compile."""
-
-    def __init__(self, guard: Guard, function: Callable[[], None]) -> None:
-        self._callback = lambda *args: guard.run(function)
-        torch._dynamo.callback.callback_handler.register_start_callback(self._callback)
-
-    def remove(self) -> None:
-        callbacks = torch._dynamo.callback.callback_handler.start_callbacks
-        if self._callback in callbacks:  # the user may have reset the compiler
-            callbacks.remove(self._callback)
-
-
-class _EagerStance:
-    """Has compiled code run eagerly while anybody holds it; the user's own stance comes back after.
-
-    There is one for the process, because torch has one stance for the process. The user may change
-    it in between, or be inside a ``with set_stance(...)`` that will bring ours back, so what was
-    before ours is kept until ours is met again.
-    """
-
-    def __init__(self) -> None:
-        self._holders: set[int] = set()
-        self._before: list[Any] = []
-        self._eager: Any = None
-
-    def hold(self, holder: object) -> None:
-        self._holders.add(id(holder))
-        if self._eager is None:
-            self._eager = torch._dynamo.eval_frame.DynamoStance("force_eager")
-        if torch._dynamo.eval_frame._stance is not self._eager:
-            self._before.append(torch._dynamo.eval_frame._set_stance(self._eager))
-
-    def release(self, holder: object) -> bool:
-        """Returns whether it was held."""
-        held = id(holder) in self._holders
-        self._holders.discard(id(holder))
-        if self._before and not self._holders and torch._dynamo.eval_frame._stance is self._eager:
-            torch._dynamo.eval_frame._set_stance(self._before.pop())
-            _excuse_eager_call()
-        return held
-
-
-_eager_stance = _EagerStance()
-
-
-def _excuse_eager_call() -> None:
-    """Tells torch that the call under way, if any, rightly ran eagerly.
-
-    Where the stance is the default when a call with ``fullgraph=True`` ends, torch insists that
-    something compiled ran.
-    """
-    count_frames = getattr(torch._dynamo.eval_frame, "set_fullgraph_compiled_frame_count", None)
-    if count_frames is not None:
-        count = count_frames(-1)  # negative where torch does not count
-        count_frames(1 if count == 0 else count)
-
-
-def _inner(module: Any) -> Any:
-    """The module that ``torch.compile`` wrapped, or the module itself."""
-    inner = module
-    while isinstance(inner, torch._dynamo.eval_frame.OptimizedModule):
-        inner = inner._orig_mod
-    return inner
-
-
-def _without_wrappers(path: str) -> str:
-    """A dotted path as it would be without ``torch.compile``."""
-    return path.replace("_orig_mod.", "").removesuffix("._orig_mod")
-
-
-def _compiled_callers(module: torch.nn.Module) -> tuple[torch.nn.Module | None, bool]:
-    """Who calls the module: itself compiled, if it is; whether a compiled function does."""
-    enclosing = False
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        code, caller = frame.f_code.co_name, frame.f_locals.get("self")
-        if code == "_wrapped_call_impl" and caller is module and module._compiled_call_impl:
-            return module, False
-        if code == "__call__" and caller is not module and _inner(caller) is module:
-            return caller, False
-        enclosing |= code == "compile_wrapper"
-        frame = frame.f_back
-    return None, enclosing
 
 
 def _at_end_of_backward(function: Callable[[], None]) -> None:

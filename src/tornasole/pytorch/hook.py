@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
 
 import torch
 
@@ -30,10 +29,6 @@ class Hook(tornasole.capture.Hook):
 
     framework = "pytorch"
     collection_class = Collection
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._adapter = ModuleAdapter(self._recorder, self._guard, self._begin_step)
 
     def register_module(self, module: torch.nn.Module) -> None:
         """Watches the model: each call of it is a step."""
@@ -97,6 +92,9 @@ class Hook(tornasole.capture.Hook):
                         name,
                     )
         super()._begin_step()
+
+    def _connect(self) -> None:
+        self._adapter = ModuleAdapter(self._recorder, self._guard, self._begin_step)
 
     def _tensors(self) -> tuple[TorchTensors, ...]:
         return (TorchTensors(),)

@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
-from tornasole.errors import InvalidCollectionConfiguration, SMDebugValueError
+from tornasole.errors import InvalidCollectionConfiguration, SMDebugError, SMDebugValueError
 from tornasole.selection.builtin import (
     FILLED_LATER,
     SCALAR_COLLECTIONS,
@@ -191,23 +191,24 @@ class Plan:
         self._names: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         self._dues: dict[tuple[object, ...], Due] = {}
 
-    def validate(self) -> None:
-        """Refuse included collections that do not exist or can never hold a tensor.
+    def problems(self) -> dict[str, SMDebugError]:
+        """What is wrong with the included collections, by name.
 
-        Raises:
-            SMDebugValueError: No collection has the included name.
-            InvalidCollectionConfiguration: It has neither roles nor regexes nor names.
+        One does not exist (``SMDebugValueError``), or has neither roles nor regexes nor names, so
+        that no tensor can ever belong (``InvalidCollectionConfiguration``).
         """
+        found: dict[str, SMDebugError] = {}
         for name in sorted(self._included):
             collection = self._collections.get(name) or self._collections.get(canonical_name(name))
             if collection is None:
-                raise SMDebugValueError(
+                found[name] = SMDebugValueError(
                     f"Collection {name!r} is to be saved but does not exist: "
                     f"{choose_from(name, self._collections)} "
                     f"Or make it: hook.get_collection({name!r}).include(regex)."
                 )
-            if collection.is_empty and collection.name not in FILLED_LATER:
-                raise InvalidCollectionConfiguration(name)
+            elif collection.is_empty and collection.name not in FILLED_LATER:
+                found[name] = InvalidCollectionConfiguration(name)
+        return found
 
     @property
     def saved(self) -> dict[str, Collection]:
