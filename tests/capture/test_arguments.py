@@ -344,3 +344,27 @@ def test_of_several_workers_all_save_if_asked(monkeypatch, new_hook, read):
         hook.close()
     assert read().workers() == ["worker_0", "worker_1"]
     assert read().tensor("x").workers(0) == ["worker_0", "worker_1"]
+
+
+def test_a_collection_that_cannot_be_saved_does_not_keep_the_others_from_it(new_hook, read):
+    hook = new_hook(include_collections=["weigths"], include_regex=["loss"], on_error="warn")
+    hook.begin_step()
+    hook.save_tensor("loss", 1.0)
+    hook.close()
+    assert read().tensor_names() == ["loss"]
+
+
+def test_what_is_saved_by_hand_belongs_to_all_when_all_is_saved(new_hook, read):
+    hook = new_hook(save_all=True)
+    hook.begin_step()
+    hook.save_tensor("mine", 1.0)
+    hook.save_scalar("two", 2)
+    hook.close()
+    assert read().tensor_names(collection="all") == ["mine", "scalar/two"]
+
+
+def test_a_collection_added_under_the_singular_name_is_found_under_the_plural(new_hook):
+    hook = new_hook()
+    mine = Collection("bias")
+    hook.add_collection(mine)
+    assert hook.get_collection("biases") is mine

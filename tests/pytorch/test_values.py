@@ -93,6 +93,21 @@ def test_optimizer_variables_are_those_that_the_step_left(record, net, train, ma
         assert trial.tensor(f"optimizer/{kind}/group_0/lr").value(step) == 0.1
 
 
+def test_two_optimizers_of_one_class_keep_apart(record, net):
+    first = torch.optim.SGD(net.fc1.parameters(), lr=0.1)
+    second = torch.optim.SGD(net.fc2.parameters(), lr=0.2)
+
+    def work(hook):
+        for _ in range(2):
+            net(torch.randn(5, 4)).sum().backward()
+            first.step()
+            second.step()
+
+    trial = record(net, work)
+    assert trial.tensor("optimizer/SGD/group_0/lr").value(1) == 0.1
+    assert trial.tensor("optimizer/SGD_1/group_0/lr").value(1) == 0.2
+
+
 def test_an_optimizer_of_somebody_else_is_not_saved(record, net):
     other = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
