@@ -309,3 +309,19 @@ def test_what_is_saved_after_close_is_noted(new_hook, caplog):
     assert "scalar/late" in caplog.text
     assert "later" in caplog.text
     assert hook.step == 0
+
+
+@pytest.mark.parametrize("timestamp", [float("nan"), float("inf"), -1, 1e30])
+def test_a_timestamp_that_is_no_time_is_refused(new_hook, timestamp):
+    hook = new_hook()
+    hook.begin_step()
+    with pytest.raises(ValueError, match="timestamp"):
+        hook.save_scalar("x", 1, timestamp=timestamp)
+
+
+def test_a_name_that_no_file_can_hold_is_spelled_out(new_hook, read):
+    hook = new_hook()
+    hook.begin_step()
+    hook.save_scalar("a\udc80b", 1)
+    hook.close()
+    assert read().tensor_names() == [r"scalar/a\udc80b"]

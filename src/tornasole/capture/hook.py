@@ -50,6 +50,7 @@ log = logging.getLogger("tornasole")
 H = TypeVar("H", bound="Hook")
 
 _QUEUE_BYTES = 512 << 20
+_END_OF_TIME = 253_402_300_800  # the year 10000, in seconds since the epoch
 
 
 class Hook:
@@ -330,6 +331,10 @@ class Hook:
         """
         if not isinstance(name, str):
             raise SMDebugTypeError(f"The name of a scalar is a string, not {type(name).__name__}.")
+        if timestamp is not None and not 0 <= timestamp < _END_OF_TIME:  # NaN too
+            raise SMDebugValueError(
+                f"timestamp must be seconds since the epoch, not {timestamp!r}."
+            )
         collections = ["default", "sm_metrics"] if sm_metric else ["default"]
         number = self._one_number(name, value)
         form = asked_for(self._and_all(collections), True, frozenset())
@@ -370,6 +375,7 @@ class Hook:
     def _save(
         self, name: str, role: Role, value: Any, form: Form, when: float | None = None
     ) -> None:
+        name = name.encode("utf-8", "backslashreplace").decode()  # files hold no lone surrogates
         if self._closed:
             self._recorder.note(
                 name, "the hook is closed, or belongs to the process that this one is a copy of"

@@ -307,7 +307,7 @@ class SegmentFile:
             return action()
         except CorruptTrial:
             raise
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
             # What the operating system says has a number, a missing file is told by the store.
             if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
                 raise
