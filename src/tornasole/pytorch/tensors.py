@@ -64,9 +64,8 @@ class TorchTensors:
     def copy(self, values: Sequence[torch.Tensor], buffers: Sequence[Bytes]) -> None:
         pairs = [(v, b) for v, b in zip(values, buffers, strict=True) if len(b)]
         if pairs:
-            with (
-                torch.no_grad()
-            ):  # one call: each call gives up the interpreter, which the writer thread may take
+            # One call: each would give up the interpreter, which the writer thread could then hold.
+            with torch.no_grad():
                 torch._foreach_copy_([_place(b, v) for v, b in pairs], [v for v, _ in pairs])
 
     def statistics(
