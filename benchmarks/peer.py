@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -55,4 +54,3 @@ def _clear(folder: Path) -> int:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
-    shutil.rmtree(sys.argv[3], ignore_errors=True)

@@ -18,12 +18,11 @@ from benchmarks.measuring import (
     wait_until_written,
 )
 from benchmarks.transformer import Training
-from tornasole.capture.buffers import _BLOCK
 from tornasole.pytorch import Hook, SaveConfig, SaveConfigMode, modes
 
 _ROUNDS = 12
 _STEPS = 3  # in a block, after one that is not counted
-_WRITE_ROUNDS = 7
+_WRITE_ROUNDS = 11
 _WRITE_STEPS = 10
 
 
@@ -56,7 +55,7 @@ def _added(training: Training, folder: Path) -> list[Result]:
     )
     hook.register_module(training.model)
     clock = HookClock(hook)
-    _touch_queue(hook, (_STEPS + 2) * sum(tensor.nbytes for tensor in tensors))
+    _touch_queue(hook, tensors, _STEPS + 2)
 
     def saved() -> None:
         hook.set_mode(modes.TRAIN)
@@ -105,11 +104,11 @@ def _added(training: Training, folder: Path) -> list[Result]:
     ]
 
 
-def _touch_queue(hook: Hook, size: int) -> None:
+def _touch_queue(hook: Hook, tensors: list[torch.Tensor], steps: int) -> None:
     """Brings the queue's memory into the state that it has after some saved steps: used before."""
     lease = hook._recorder._pool.lease()
-    for _ in range(-(-size // _BLOCK)):
-        lease.take(_BLOCK).fill(0)
+    for tensor in tensors * steps:
+        lease.take(tensor.nbytes).fill(0)
     lease.release()
 
 
@@ -152,7 +151,7 @@ def _throughput(training: Training, folder: Path) -> Result:
         hook.begin_step()
         hook.save_tensor("first", tensors[0])
         wait_until_written(hook)  # so that there is a writer thread
-        _touch_queue(hook, 2 * size // _WRITE_STEPS)
+        _touch_queue(hook, tensors, 2)
         alternate(_WRITE_ROUNDS, with_hook, to_one_file)
     return Result(
         "sustained write throughput, of plain writes of the same bytes to one file",

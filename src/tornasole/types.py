@@ -1,4 +1,4 @@
-"""Bottom layer: the nouns every room shares (mode, role, step state)."""
+"""Bottom layer: the nouns every room shares (mode, role, step state, statistic)."""
 
 from __future__ import annotations
 
@@ -48,3 +48,12 @@ class Role(str, Enum):
     FULL_SHAP = "full_shap"
     TREE = "tree"
     CUSTOM = "custom"
+
+
+REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod")
+NORMS = ("l1", "l2")
+STATISTICS = tuple(prefix + name for prefix in ("", "abs_") for name in (*REDUCTIONS, *NORMS))
+"""What a statistic is called; with ``abs_`` before it, it is that of the absolute values."""
+
+COUNTS = ("count", "nan_count", "inf_count", "zero_count")
+"""What is counted whenever a statistic is computed."""

@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 
 import tornasole
@@ -368,3 +369,36 @@ def test_a_collection_added_under_the_singular_name_is_found_under_the_plural(ne
     mine = Collection("bias")
     hook.add_collection(mine)
     assert hook.get_collection("biases") is mine
+
+
+@pytest.mark.parametrize("field", ["dry_run", "save_all", "export_tensorboard"])
+def test_a_flag_that_is_no_flag_is_refused_by_name(out_dir, field):
+    with pytest.raises(TypeError, match=field):
+        tornasole.Hook(out_dir, **{field: "false"})
+
+
+@pytest.mark.parametrize("size", ["x", None, -1, 0, 1.5])
+def test_a_queue_of_no_size_is_refused(out_dir, size):
+    with pytest.raises(ValueError, match="queue_bytes"):
+        tornasole.Hook(out_dir, queue_bytes=size)
+
+
+def test_a_process_that_does_not_save_copies_nothing(out_dir, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with tornasole.Hook(out_dir) as hook:
+        hook.begin_step()
+        hook.save_tensor("x", np.ones(10))
+        assert hook._recorder._pool._lent == 0
+    assert not out_dir.exists()
+
+
+def test_a_tensor_of_one_element_has_the_reductions_asked_for(new_hook, read):
+    config = ReductionConfig(reductions=["min", "std"], norms=["l1"])
+    hook = new_hook()
+    hook.get_collection("mine").reduction_config = config
+    hook.begin_step()
+    hook.save_tensor("x", np.array([-2.0]), "mine")
+    hook.close()
+    found = read().tensor("x").reduction_values(0)
+    assert found == {("min", False): -2, ("std", False): 0, ("l1", False): 2}

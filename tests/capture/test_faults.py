@@ -3,8 +3,10 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 
+from tornasole.capture.arrays import Arrays
 from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Recorder
 
@@ -32,6 +34,10 @@ def last_word(out_dir):
 
 def broken(*args):
     raise ValueError("a fault of ours")
+
+
+def interrupted(*args):
+    raise KeyboardInterrupt
 
 
 def test_a_fault_on_the_training_thread_is_logged_once(new_hook, monkeypatch, caplog):
@@ -107,7 +113,7 @@ def test_a_full_disk_found_only_by_close_is_logged_by_close(new_hook, full_disk,
 def test_a_fault_while_closing_still_leaves_a_last_word(new_hook, monkeypatch, last_word):
     hook = new_hook(on_error="raise")
     train(hook)
-    monkeypatch.setattr(Recorder, "end_step", broken)
+    monkeypatch.setattr(Recorder, "finish", broken)
     with pytest.raises(ValueError, match="a fault of ours"):
         hook.close()
     assert "a fault of ours" in last_word()["reason"]
@@ -119,6 +125,18 @@ def test_a_last_word_that_cannot_be_written_is_logged(new_hook, full_disk, caplo
     full_disk("end.json", "collections.json")
     hook.close()
     assert "No space left" in caplog.text
+    assert read().steps() == [0, 1, 2]
+
+
+def test_a_step_in_which_ctrl_c_came_while_recording_is_not_kept(new_hook, monkeypatch, read):
+    hook = new_hook(on_error="raise")
+    train(hook)
+    hook.begin_step()
+    hook.save_tensor("before", np.ones(10))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Arrays, "copy", interrupted)
+        hook.save_tensor("x", np.ones(10))
+    hook.close()
     assert read().steps() == [0, 1, 2]
 
 

@@ -35,7 +35,7 @@ def slow_disk(monkeypatch):
 def test_a_full_queue_drops_raw_values_if_asked_and_says_so(
     new_hook, slow_disk, read, caplog, out_dir
 ):
-    hook = new_hook(when_full="drop", queue_bytes=BLOCK)
+    hook = new_hook(when_full="drop", queue_bytes=100)
     for step in range(3):
         hook.begin_step()
         hook.save_tensor("x", np.full(10, step))
@@ -53,7 +53,7 @@ def test_a_full_queue_drops_raw_values_if_asked_and_says_so(
 
 
 def test_a_full_queue_makes_training_wait_and_loses_nothing(new_hook, slow_disk, read):
-    hook = new_hook(when_full="wait", queue_bytes=BLOCK)
+    hook = new_hook(when_full="wait", queue_bytes=100)
 
     saved = []
 
@@ -129,8 +129,28 @@ def test_memory_given_back_is_used_again():
     assert pool.lease().take(10).__array_interface__["data"] == address
 
 
+def test_small_values_take_little_of_the_queue(new_hook, slow_disk, read):
+    hook = new_hook(when_full="drop", queue_bytes=1 << 20)
+    for step in range(300):
+        hook.begin_step()
+        hook.save_tensor("x", np.full(10, step))
+    slow_disk.set()
+    hook.close()
+    assert len(read().tensor("x").values()) == 300
+
+
+def test_free_memory_of_other_sizes_does_not_add_to_the_limit():
+    pool = BufferPool(1000, "drop", lambda: None)
+    for size in range(1, 900):
+        lease = pool.lease()
+        lease.take(size)
+        lease.release()
+    assert pool._lent == 0
+    assert pool._free_bytes <= 1000
+
+
 def test_giving_back_twice_gives_back_once():
-    pool = BufferPool(BLOCK, "drop", lambda: None)
+    pool = BufferPool(15, "drop", lambda: None)
     lease, other = pool.lease(), pool.lease()
     lease.take(10)
     lease.release()
@@ -140,7 +160,7 @@ def test_giving_back_twice_gives_back_once():
 
 
 def test_a_lease_gets_none_when_the_pool_is_full_and_drops():
-    pool = BufferPool(BLOCK, "drop", lambda: None)
+    pool = BufferPool(15, "drop", lambda: None)
     lease = pool.lease()
     assert lease.take(10) is not None
     assert pool.lease().take(10) is None
@@ -158,7 +178,7 @@ def test_whoever_waits_hurries_the_writer_without_holding_the_lock_of_the_pool()
         giver.join(PATIENCE)
         assert not giver.is_alive()
 
-    pool = BufferPool(BLOCK, "wait", hurry)
+    pool = BufferPool(15, "wait", hurry)
     leases.append(pool.lease())
     leases[0].take(10)
     assert pool.lease().take(10) is not None

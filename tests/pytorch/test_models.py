@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
+import tornasole.pytorch as smd  # noqa: E402
 from tornasole.errors import SMDebugTypeError, SMDebugValueError  # noqa: E402
 
 
@@ -155,3 +156,88 @@ def test_two_hooks_may_watch_one_model(new_hook, read, tmp_path, net, train):
     for hook in hooks:
         hook.close()
     assert read(tmp_path / "a").tensor_names() == read(tmp_path / "b").tensor_names()
+
+
+# -- several calls before one backward pass --------------------------------------------------------
+
+
+def contrast(model, loss, steps=6):
+    for _ in range(steps):
+        loss(model(torch.ones(2, 4)), model(-torch.ones(2, 4))).backward()
+
+
+def test_losses_and_gradients_that_come_after_a_second_call_are_those_of_the_due_step(
+    new_hook, read
+):
+    model, loss = nn.Linear(4, 3), nn.MSELoss()
+    hook = new_hook(
+        include_collections=["weights", "gradients"], save_config=smd.SaveConfig(save_interval=4)
+    )
+    hook.register_module(model)
+    hook.register_loss(loss)
+    contrast(model, loss)
+    hook.close()
+    trial = read()
+    assert trial.steps() == [0, 4, 8]
+    for name in ("Linear_weight", "gradient/Linear_weight", "MSELoss_output_0"):
+        assert trial.tensor(name).steps() == [0, 4, 8]
+
+
+def test_steps_stay_in_order_while_one_lingers(new_hook, read):
+    model, loss = nn.Linear(4, 3), nn.MSELoss()
+    hook = new_hook(save_config=smd.SaveConfig(save_interval=100))
+    hook.register_module(model)
+    hook.register_loss(loss)
+    outputs = []
+    for number in range(4):
+        outputs.append(model(torch.ones(2, 4)))
+        hook.save_scalar("number", number)
+    loss(outputs[0], outputs[3])
+    hook.close()
+    trial = read()
+    assert trial.steps() == [0, 1, 2, 3]
+    assert trial.tensor("MSELoss_output_0").steps() == [0]
+
+
+def test_a_due_step_whose_backward_pass_never_comes_is_saved_all_the_same(new_hook, read):
+    model = nn.Linear(4, 3)
+    hook = new_hook(
+        include_collections=["weights", "gradients"], save_config=smd.SaveConfig(save_interval=100)
+    )
+    hook.register_module(model)
+    for _ in range(50):
+        model(torch.ones(2, 4))
+    assert not hook._recorder.lingering
+    hook.close()
+    assert read().steps() == [0]
+
+
+def test_an_object_that_holds_itself_is_walked_once(record):
+    class Model(nn.Module):
+        def forward(self, x):
+            nest = {"x": x * 2}
+            nest["self"] = nest
+            return nest
+
+    model = Model()
+    trial = record(model, lambda hook: model(torch.ones(2)))
+    assert trial.tensor("Model_output_0").value(0).tolist() == [2, 2]
+
+
+def test_tracing_a_model_is_no_step(record, net):
+    def work(hook):
+        net(torch.randn(5, 4))
+        torch.jit.trace(net, torch.randn(5, 4), check_trace=False)
+        net(torch.randn(5, 4))
+
+    assert record(net, work).steps() == [0, 1]
+
+
+def test_a_gradient_that_is_gone_when_the_backward_pass_ends_is_noted(record, net, caplog):
+    def free(parameter):
+        parameter.grad = None
+
+    net.fc1.weight.register_post_accumulate_grad_hook(free)
+    trial = record(net, lambda hook: net(torch.randn(5, 4)).sum().backward())
+    assert not trial.has_tensor("gradient/Net_fc1.weight")
+    assert "gradient/Net_fc1.weight" in caplog.text

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tornasole.stats.definition import COUNTS, STATISTICS
 from tornasole.stats.moments import Moments, Summary
 from tornasole.stats.numpy import statistics, summarise
+from tornasole.types import COUNTS, STATISTICS
 
 ALL = frozenset(STATISTICS)
 RNG = np.random.default_rng(0)

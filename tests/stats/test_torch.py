@@ -5,8 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tornasole.stats.definition import COUNTS, STATISTICS  # noqa: E402
 from tornasole.stats.torch import statistics  # noqa: E402
+from tornasole.types import COUNTS, STATISTICS  # noqa: E402
 
 ALL = frozenset(STATISTICS)
 FUSED = frozenset({"min", "max", "mean", "std", "l1", "l2", "abs_mean", "abs_min", "abs_std"})

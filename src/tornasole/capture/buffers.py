@@ -1,6 +1,6 @@
 """Memory for snapshots: the training thread copies raw values here, another writes them from here.
 
-Blocks are used again and again, because touching fresh memory costs as much as the copy itself.
+Buffers are used again and again, because touching fresh memory costs as much as the copy itself.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ import numpy as np
 
 from tornasole.capture.adapter import Bytes
 
-_BLOCK = 16 << 20
-_ALIGNMENT = 64
-
 WhenFull = Literal["wait", "drop"]
 
 
 class BufferPool:
-    """Blocks of memory, bounded in bytes.
+    """Buffers, bounded in bytes; a tensor comes back in the same size, so sizes recur.
 
     Args:
         limit: Bytes that may be lent at a time; one step alone may exceed it.
@@ -31,22 +28,22 @@ class BufferPool:
     def __init__(self, limit: int, when_full: WhenFull, hurry: Callable[[], None]) -> None:
         self._limit, self._when_full, self._hurry = limit, when_full, hurry
         self._change = threading.Condition()
-        self._lent = 0
-        self._free: list[Bytes] = []
+        self._lent = self._free_bytes = 0
+        self._free: dict[int, list[Bytes]] = {}
 
     def lease(self) -> Lease:
         """A place for the snapshots of one step."""
         return Lease(self)
 
-    def take_block(self, size: int, held: int) -> Bytes | None:
-        """Lends a block of at least the size to a step that already holds some bytes."""
-        while (block := self._lend(size, held)) is None and self._when_full == "wait":
+    def take(self, size: int, held: int) -> Bytes | None:
+        """Lends a buffer of the size to a step that already holds some bytes."""
+        while (buffer := self._lend(size, held)) is None and self._when_full == "wait":
             # Not under our lock: the writer gives memory back while it holds its own.
             self._hurry()
             with self._change:
                 if not self._has_room(size, held):
                     self._change.wait()
-        return block
+        return buffer
 
     def _has_room(self, size: int, held: int) -> bool:
         return self._lent + size <= self._limit or self._lent <= held
@@ -56,22 +53,34 @@ class BufferPool:
             if not self._has_room(size, held):
                 return None
             self._lent += size
-            for place, block in enumerate(self._free):
-                if len(block) == size:
-                    return self._free.pop(place)
-            # Make room for a new block among those of other sizes that nobody uses.
-            while self._free and self._lent + sum(map(len, self._free)) > self._limit:
-                self._free.pop(0)
+            alike = self._free.get(size)
+            if alike:
+                self._free_bytes -= size
+                return alike.pop()
+            self._forget_surplus()
         return np.empty(size, np.uint8)
 
-    def give_back(self, blocks: list[Bytes]) -> None:
-        """Takes blocks back for later use."""
+    def give_back(self, buffers: list[Bytes]) -> None:
+        """Takes buffers back for later use."""
         with self._change:
-            self._lent -= sum(map(len, blocks))
-            self._free += blocks
-            while self._free and self._lent + sum(map(len, self._free)) > self._limit:
-                self._free.pop(0)
+            size = sum(map(len, buffers))
+            self._lent -= size
+            self._free_bytes += size
+            for buffer in buffers:
+                self._free.setdefault(len(buffer), []).append(buffer)
+            self._forget_surplus()
             self._change.notify_all()
+
+    def _forget_surplus(self) -> None:
+        """Gives up free buffers, those of the sizes first seen first, until all fit the limit."""
+        while self._free and self._lent + self._free_bytes > self._limit:
+            size = next(iter(self._free))
+            buffers = self._free[size]
+            if buffers:
+                buffers.pop()
+                self._free_bytes -= size
+            if not buffers:
+                del self._free[size]
 
 
 class Lease:
@@ -79,25 +88,19 @@ class Lease:
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
-        self._blocks: list[Bytes] = []
+        self._buffers: list[Bytes] = []
         self._held = 0
-        self._rest = np.empty(0, np.uint8)
 
     def take(self, size: int) -> Bytes | None:
-        """A piece of memory; ``None`` if the pool is full and the user chose to drop."""
-        room = -(-size // _ALIGNMENT) * _ALIGNMENT
-        if room > len(self._rest):
-            block = self._pool.take_block(max(room, _BLOCK), self._held)
-            if block is None:
-                return None
-            self._blocks.append(block)
-            self._held += len(block)
-            self._rest = block
-        piece, self._rest = self._rest[:size], self._rest[room:]
-        return piece
+        """A buffer; ``None`` if the pool is full and the user chose to drop."""
+        buffer = self._pool.take(size, self._held)
+        if buffer is not None:
+            self._buffers.append(buffer)
+            self._held += size
+        return buffer
 
     def release(self) -> None:
         """Gives all of it back; further calls do nothing."""
-        blocks, self._blocks = self._blocks, []
-        if blocks:
-            self._pool.give_back(blocks)
+        buffers, self._buffers = self._buffers, []
+        if buffers:
+            self._pool.give_back(buffers)

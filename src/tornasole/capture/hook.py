@@ -43,6 +43,7 @@ from tornasole.selection.collection import canonical_name
 from tornasole.selection.json_config import HookConfig
 from tornasole.selection.plan import Form, Plan
 from tornasole.selection.reduction_config import RAW_TENSOR
+from tornasole.selection.save_config import checked_integer
 from tornasole.types import ModeKeys, Role
 
 log = logging.getLogger("tornasole")
@@ -101,8 +102,8 @@ class Hook:
     ) -> None:
         builtin = builtin_for(self.framework)
         self.out_dir = _checked_out_dir(out_dir)
-        self.dry_run = bool(dry_run)
-        self.save_all = bool(save_all)
+        self.dry_run = _flag("dry_run", dry_run)
+        self.save_all = _flag("save_all", save_all)
         self.include_workers = _one_of("include_workers", include_workers, ("one", "all"))
         _one_of("when_full", when_full, ("wait", "drop"))
         if reduction_config is not None and not isinstance(reduction_config, ReductionConfig):
@@ -112,7 +113,7 @@ class Hook:
         self.reduction_config = reduction_config or RAW_TENSOR
         default = SaveConfig(save_interval=builtin.save_interval)
         self.save_config = default if save_config is None else SaveConfig.parse(save_config)
-        if export_tensorboard or tensorboard_dir:
+        if _flag("export_tensorboard", export_tensorboard) or tensorboard_dir is not None:
             log.warning(
                 "TensorBoard export is not available in this version; everything else is saved."
             )
@@ -137,8 +138,9 @@ class Hook:
         self._recorder = Recorder(
             plan,
             (*self._tensors(), Arrays()),
-            BufferPool(queue_bytes, when_full, hurry),
+            BufferPool(checked_integer("queue_bytes", queue_bytes, least=1), when_full, hurry),
             self._submit,
+            keeps=self._writes or self.dry_run,
         )
         self._plan = plan
         self._thread: threading.Thread | None = None
@@ -401,10 +403,11 @@ class Hook:
 
     def close(self) -> None:
         """Writes what is left and lets go of the model. Done at exit, too; twice is no error."""
-        self._close(sys.exc_info()[1])
+        self._close(None)
 
     def _close_at_exit(self) -> None:
-        self._close(getattr(sys, "last_value", None))  # what ended the program, if an error did
+        # What ended the program, if an error did; in an interactive session it may be an old one.
+        self._close(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
 
     def __enter__(self: H) -> H:
         return self
@@ -424,6 +427,12 @@ class Hook:
             self._closed = True
         atexit.unregister(self._close_at_exit)
         _forget(self)
+        if self._recorder.step < 0 and self._writes:
+            log.warning(
+                "The hook for %s saw no step: no registered model was called. Nothing but what was "
+                "saved by hand is in its trial.",
+                self.out_dir,
+            )
         try:
             self._guard.run(self._recorder.finish)
         finally:
@@ -591,6 +600,12 @@ def _checked_out_dir(out_dir: object) -> str:
     if not isinstance(out_dir, (str, os.PathLike)):
         raise SMDebugTypeError(f"out_dir must be a string or a path, not {type(out_dir).__name__}.")
     return os.path.expanduser(os.fspath(out_dir))
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SMDebugTypeError(f"{field} must be True or False, not {value!r}.")
+    return value
 
 
 def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from tornasole.capture.adapter import Tensors, Unsavable
 from tornasole.capture.buffers import BufferPool, Lease
 from tornasole.format import Record, StepRecords
 from tornasole.selection.plan import Due, Form, Part, Plan
+from tornasole.stats.moments import statistics_of_one
 from tornasole.types import ModeKeys, Role
 
 log = logging.getLogger("tornasole")
@@ -22,6 +23,7 @@ Item = tuple[str, Role, Any]
 
 _NOT_FLOATS = frozenset({"complex64", "complex128", "string"})
 _EXACT = 2**53  # up to here a float64 holds every integer
+_LONGEST_LINGER = 32  # steps: a backward pass that has not come by then will not
 _QUEUE_FULL = "It was dropped because the queue of raw values was full (when_full='drop')."
 
 
@@ -33,12 +35,16 @@ class Recorder:
         kinds: How to look into tensors; the first kind that admits one is used.
         pool: Memory for raw values.
         submit: Takes the records of a step that is over.
+        keeps: Whether anything is to be kept: not in a process that only counts along.
 
     Attributes:
         step: The current global step; -1 before the first.
         mode: The mode of the steps that begin from now on.
         mode_steps: The latest step of each mode that has had one.
         dropped: How many raw values were dropped because the queue was full.
+        awaiting: Set by an adapter: whether the current step still waits for something, such as its
+            backward pass. If it does when the next one begins, it lingers: what the next steps do
+            not want themselves is recorded as the lingering step's, until ``end_lingering``.
     """
 
     def __init__(
@@ -47,8 +53,10 @@ class Recorder:
         kinds: Sequence[Tensors],
         pool: BufferPool,
         submit: Callable[[StepRecords], None],
+        keeps: bool = True,
     ) -> None:
         self._plan, self._kinds, self._pool, self._submit = plan, kinds, pool, submit
+        self._keeps = keeps
         self.step = -1
         self.mode = ModeKeys.GLOBAL
         self.mode_steps: dict[ModeKeys, int] = {}
@@ -56,6 +64,9 @@ class Recorder:
         self.dropped = 0
         self.members: dict[str, set[str]] = {}
         self._open = _Step(0, ModeKeys.GLOBAL, 0, None)  # holds what comes before the first step
+        self.awaiting = False
+        self._lingering: _Step | None = None
+        self._behind: list[_Step] = []  # steps that are over, but later than the lingering one
         self._noted: set[str] = set()
         self._lock = threading.RLock()
 
@@ -64,9 +75,7 @@ class Recorder:
     def begin_step(self) -> None:
         """Ends the step before and begins the next one of the current mode."""
         with self._lock:
-            early = self._open.entries if self.step < 0 else {}
-            if not early:
-                self.end_step()
+            before = self._open
             mode = self.mode
             self.step += 1
             mode_step = self.mode_steps[mode] = self.mode_steps.get(mode, -1) + 1
@@ -74,50 +83,75 @@ class Recorder:
             if mode is ModeKeys.GLOBAL:
                 mode_step = self.step
             due = self._plan.at(mode, mode_step)
-            self._open, before = _Step(self.step, mode, mode_step, due), self._open
-            if early:
+            awaiting, self.awaiting = self.awaiting, False
+            if self.step == 0:  # what came before the first step is the first step's
+                self._open = _Step(self.step, mode, mode_step, due)
                 self._open.entries, self._open.lease = before.entries, before.lease
+                return
+            if awaiting and before.due is not None and due is None:
+                self.end_lingering()
+                self._lingering = before
+            else:
+                self._end(before)
+            late = self._lingering
+            if late is not None and (due is not None or self.step - late.number > _LONGEST_LINGER):
+                self.end_lingering()
+            self._open = _Step(self.step, mode, mode_step, due)
 
-    def end_step(self) -> None:
-        """Hands over the current step's records; later ones need a new step."""
+    def end_lingering(self) -> None:
+        """Nothing is awaited any more: hands over the step that lingered, and those behind it."""
         with self._lock:
-            step = self._open
-            self._open = _Step(step.number, step.mode, step.mode_step, None)
-            if not step.entries:
-                return
-            records = step.kept()
-            if not records:
-                step.release()
-                return
-            for record in records:
-                for collection in record.collections:
-                    self.members.setdefault(collection, set()).add(record.name)
-            self.last_saved_step = step.number
-            self._submit(StepRecords(step.number, step.mode, step.mode_step, records, step.release))
+            late, self._lingering = self._lingering, None
+            behind, self._behind = self._behind, []
+            for step in ([late] if late is not None else []) + behind:
+                self._end(step)
 
     def finish(self) -> None:
         """Hands over what is left; what was saved before any step makes a step of its own."""
         with self._lock:
             if self.step < 0 and self._open.entries:
                 self.begin_step()
-            self.end_step()
+            self.end_lingering()
+            step, self._open = self._open, _Step(self.step, self.mode, 0, None)
+            self._end(step)
+
+    def _end(self, step: _Step) -> None:
+        """Hands over the records of a step, in the order of steps."""
+        if self._lingering is not None:
+            if step.entries:
+                self._behind.append(step)
+            return
+        records = step.kept()
+        if not records:
+            step.release()
+            return
+        for record in records:
+            for collection in record.collections:
+                self.members.setdefault(collection, set()).add(record.name)
+        self.last_saved_step = step.number
+        self._submit(StepRecords(step.number, step.mode, step.mode_step, records, step.release))
 
     @property
     def active(self) -> bool:
         """Whether the current step keeps anything by itself."""
         return self._open.due is not None
 
+    @property
+    def lingering(self) -> bool:
+        """Whether an earlier step still waits for something."""
+        return self._lingering is not None
+
     # -- what adapters ask and tell ----------------------------------------------------------------
 
     def wants_role(self, role: Role) -> bool:
         """Whether the current step may keep a tensor of this role."""
         due = self._open.due
-        return due is not None and due.may_want(role)
+        return due is not None and self._keeps and due.may_want(role)
 
     def wants(self, name: str, role: Role) -> bool:
         """Whether the current step keeps this tensor."""
         due = self._open.due
-        return due is not None and due.form(name, role) is not None
+        return due is not None and self._keeps and due.form(name, role) is not None
 
     def record(self, name: str, role: Role, value: Any) -> None:
         """Keeps a tensor, if it is wanted: copied or reduced when this returns."""
@@ -126,12 +160,12 @@ class Recorder:
     def record_many(self, items: Iterable[Item]) -> None:
         """Keeps those tensors that are wanted, together."""
         with self._lock:
-            due = self._open.due
-            if due is None:
+            step = self._open if self._open.due is not None else self._lingering
+            if step is None or step.due is None or not self._keeps:
                 return
-            batch = _Batch(time.time())
+            batch = _Batch(step, time.time())
             for name, role, value in items:
-                form = due.form(name, role)
+                form = step.due.form(name, role)
                 if form is not None:
                     self._add(batch, name, role, value, form)
             self._finish(batch)
@@ -141,11 +175,13 @@ class Recorder:
     ) -> None:
         """Keeps a tensor that the user handed over, whatever is due."""
         with self._lock:
+            if not self._keeps:
+                return
             due = self._open.due
             watched = due.form(name, role) if due is not None else None
             if watched is not None and watched.triggers:
                 form = Form(form.parts, watched.triggers)
-            batch = _Batch(time.time() if when is None else when)
+            batch = _Batch(self._open, time.time() if when is None else when)
             self._add(batch, name, role, value, form)
             self._finish(batch)
 
@@ -161,16 +197,15 @@ class Recorder:
             return
         dtype, shape, size = kind.describe(value)
         record = Record(name, role.value, form.collections, dtype, shape, batch.time)
-        entries = self._open.entries
-        entries.pop(name, None)  # what is saved again replaces, and counts as later
-        entries[name] = (record, form)
-        count = math.prod(shape)
-        if count == 1 and dtype not in _NOT_FLOATS:
+        batch.entries.append((record, form))
+        if math.prod(shape) == 1 and dtype not in _NOT_FLOATS:
             scalar = kind.item(value)
             if isinstance(scalar, float) or -_EXACT <= scalar.real <= _EXACT:
                 record.value = float(scalar.real)
+                if form.statistics:
+                    record.statistics = statistics_of_one(record.value, form.statistics)
                 if form.watch and not math.isfinite(record.value):
-                    self._open.fired |= form.triggers
+                    batch.step.fired |= form.triggers
                 return
         if form.raw:
             self._snapshot(batch, kind, value, record, size)
@@ -182,9 +217,9 @@ class Recorder:
     def _snapshot(
         self, batch: _Batch, kind: Tensors, value: Any, record: Record, size: int
     ) -> None:
-        if self._open.lease is None:
-            self._open.lease = self._pool.lease()
-        buffer = self._open.lease.take(size)
+        if batch.step.lease is None:
+            batch.step.lease = self._pool.lease()
+        buffer = batch.step.lease.take(size)
         if buffer is None:
             record.lost = _QUEUE_FULL
             self.dropped += 1
@@ -196,6 +231,9 @@ class Recorder:
         buffers.append(buffer)
 
     def _finish(self, batch: _Batch) -> None:
+        """Copies and reduces. A step in which Ctrl-C interrupts this is not whole, and not kept."""
+        step = batch.step
+        step.whole = False
         for kind, values, buffers in batch.to_copy.values():
             kind.copy(values, buffers)
         for (_, names), (kind, reduced) in batch.to_reduce.items():
@@ -204,7 +242,11 @@ class Recorder:
                 if names:
                     record.statistics = statistics
                 if form.watch and (statistics["nan_count"] or statistics["inf_count"]):
-                    self._open.fired |= form.triggers
+                    step.fired |= form.triggers
+        for record, form in batch.entries:
+            step.entries.pop(record.name, None)  # what is saved again replaces, and counts as later
+            step.entries[record.name] = (record, form)
+        step.whole = True
 
     def note(self, name: str, what: str) -> None:
         """Says once per name what is not saved and why."""
@@ -214,12 +256,13 @@ class Recorder:
 
 
 class _Batch:
-    """Tensors that are copied and reduced together."""
+    """Tensors of a step that are copied and reduced together."""
 
-    __slots__ = ("time", "to_copy", "to_reduce")
+    __slots__ = ("entries", "step", "time", "to_copy", "to_reduce")
 
-    def __init__(self, when: float) -> None:
-        self.time = when
+    def __init__(self, step: _Step, when: float) -> None:
+        self.step, self.time = step, when
+        self.entries: list[tuple[Record, Form]] = []
         self.to_copy: dict[int, tuple[Tensors, list[Any], list[Any]]] = {}
         self.to_reduce: dict[
             tuple[int, frozenset[str]], tuple[Tensors, list[tuple[Any, Record, Form]]]
@@ -229,17 +272,20 @@ class _Batch:
 class _Step:
     """A step that is under way."""
 
-    __slots__ = ("due", "entries", "fired", "lease", "mode", "mode_step", "number")
+    __slots__ = ("due", "entries", "fired", "lease", "mode", "mode_step", "number", "whole")
 
     def __init__(self, number: int, mode: ModeKeys, mode_step: int, due: Due | None) -> None:
         self.number, self.mode, self.mode_step, self.due = number, mode, mode_step, due
         self.entries: dict[str, tuple[Record, Form]] = {}
         self.fired: set[str] = set()
         self.lease: Lease | None = None
+        self.whole = True
 
     def kept(self) -> list[Record]:
         """The records that the schedule or a watch that fired asks for."""
-        records = []
+        records: list[Record] = []
+        if not self.whole:
+            return records
         for record, form in self.entries.values():
             kept = form.keep(self.fired)
             if kept is None:

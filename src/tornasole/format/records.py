@@ -15,7 +15,7 @@ class Record:
     Attributes:
         value: The value of a tensor with one element, if a float holds it exactly.
         raw: The value's bytes, little-endian, in C order.
-        statistics: Statistics and counts by the names of ``stats.definition``.
+        statistics: Statistics and counts by the names of ``types.STATISTICS``.
         lost: Why a raw value that was asked for is not there.
     """
 

@@ -24,17 +24,11 @@ from tornasole.format.layout import (
 )
 from tornasole.format.records import StepRecords
 from tornasole.store import Buffer, Store
+from tornasole.types import COUNTS, STATISTICS
 
 T = TypeVar("T")
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
-
-STATISTICS = tuple(
-    prefix + name
-    for prefix in ("", "abs_")
-    for name in ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
-)
-COUNTS = ("count", "nan_count", "inf_count", "zero_count")
 
 _REQUIRED = (
     ("step", pa.int64()),

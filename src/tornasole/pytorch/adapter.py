@@ -56,6 +56,8 @@ class ModuleAdapter:
         self._roots: list[_Root] = []
         self._losses: dict[torch.nn.Module, _Removable] = {}
         self._armed: list[_Removable] = []
+        self._armed_gradients: list[_Removable] = []
+        self._owed: set[Role] = set()  # what the latest due step has not had yet
         self._counts: dict[str, int] = {}
         self._gradients: dict[torch.Tensor, str] = {}
         self._arrived: list[torch.Tensor] = []
@@ -144,12 +146,15 @@ class ModuleAdapter:
     ) -> None:
         if _in_backward():
             return  # activation checkpointing computes the model again: that is no new step
-        self._disarm()
         eager_stance.release(self)
+        self._disarm(keep_gradients=bool(self._owed))
         if not root.called:
             root.called = True
             self._settle(root, module)
+        self._recorder.awaiting = bool(self._owed)
         self._begin_step()
+        if not self._recorder.lingering:
+            self._disarm()
         if self._recorder.active:
             self._arm()
             self._record_parameters()
@@ -203,6 +208,9 @@ class ModuleAdapter:
         wants = self._recorder.wants_role
         self._counts.clear()
         eager_stance.hold(self)
+        if torch.is_grad_enabled():
+            owed = {Role.GRADIENT: True, Role.LOSS: bool(self._losses)}
+            self._owed = {role for role, comes in owed.items() if comes and wants(role)}
         inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
         for root in self._roots:
             for module, name in root.current_names().items():
@@ -219,17 +227,27 @@ class ModuleAdapter:
                 if parameter.requires_grad and parameter.is_leaf:
                     self._gradients[parameter] = f"gradient/{name}"
                     register: Any = parameter.register_post_accumulate_grad_hook
-                    self._armed.append(register(callback))
+                    self._armed_gradients.append(register(callback))
         if wants(Role.OPTIMIZER_VARIABLE):
             callback = _OptimizerCallback(self._guard, self._on_optimizer_step)
             self._armed.append(register_optimizer_step_post_hook(callback))
 
-    def _disarm(self) -> None:
+    def _disarm(self, keep_gradients: bool = False) -> None:
+        """Takes the callbacks off again; gradients may be those that a lingering step awaits."""
         armed, self._armed = self._armed, []
+        if not keep_gradients:
+            armed, self._armed_gradients = armed + self._armed_gradients, []
+            self._gradients.clear()
+            self._arrived.clear()
+            self._owed.clear()
         for handle in armed:
             handle.remove()
-        self._gradients.clear()
-        self._arrived.clear()
+
+    def _has_come(self, role: Role) -> None:
+        """Notes that a step has what it waited for; a lingering one may end."""
+        self._owed.discard(role)
+        if not self._owed:
+            self._recorder.end_lingering()
 
     # -- tensors -----------------------------------------------------------------------------------
 
@@ -266,9 +284,10 @@ class ModuleAdapter:
     def _on_loss(
         self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        if self._recorder.active:
+        if self._recorder.active or self._recorder.lingering:
             self._record(name, "input", (Role.PREDICTION, Role.LABEL, Role.INPUT), (args, kwargs))
             self._record(name, "output", (Role.LOSS,), output)
+            self._has_come(Role.LOSS)
 
     def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
         """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
@@ -300,11 +319,15 @@ class ModuleAdapter:
 
     def _record_gradients(self) -> None:
         arrived, self._arrived = self._arrived, []
-        self._recorder.record_many(
-            (self._gradients[parameter], Role.GRADIENT, parameter.grad)
-            for parameter in arrived
-            if parameter.grad is not None and parameter in self._gradients
-        )
+        items: list[Item] = []
+        for parameter in arrived:
+            name = self._gradients.get(parameter)
+            if name is not None and parameter.grad is not None:
+                items.append((name, Role.GRADIENT, parameter.grad))
+            elif name is not None:
+                self._recorder.note(name, "it was gone before the backward pass was over")
+        self._recorder.record_many(items)
+        self._has_come(Role.GRADIENT)
 
     def _on_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Records the optimizer's state as the step has left it, if it trains a model of ours."""
@@ -375,7 +398,7 @@ class _Callback:
         self._guard, self._function, self._bound = guard, function, bound
 
     def __call__(self, *args: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not (torch.compiler.is_compiling() or torch._C._get_tracing_state()):
             self._guard.run(self._function, *self._bound, *args)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -407,20 +430,19 @@ def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def _tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[torch.Tensor]:
     """Every tensor in a nest of sequences, mappings and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors_among(value.values())
+        return
+    if isinstance(value, Mapping):
+        parts: Iterable[Any] = value.values()
     elif isinstance(value, (tuple, list)):
-        yield from _tensors_among(value)
+        parts = value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from _tensors_among(
-            getattr(value, field.name, None) for field in dataclasses.fields(value)
-        )
-
-
-def _tensors_among(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        yield from _tensors_in(value)
+        parts = (getattr(value, field.name, None) for field in dataclasses.fields(value))
+    else:
+        return
+    if id(value) not in inside:  # else it holds itself
+        for part in parts:
+            yield from _tensors_in(part, (*inside, id(value)))

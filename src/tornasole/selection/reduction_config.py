@@ -8,12 +8,11 @@ from typing import Any
 
 from tornasole.errors import SMDebugValueError
 from tornasole.selection.patterns import choose_from
+from tornasole.types import NORMS, REDUCTIONS, STATISTICS
 
-ALLOWED_REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod")
-ALLOWED_NORMS = ("l1", "l2")
+ALLOWED_REDUCTIONS = REDUCTIONS
+ALLOWED_NORMS = NORMS
 
-_STATISTICS = ALLOWED_REDUCTIONS + ALLOWED_NORMS
-_JSON_NAMES = _STATISTICS + tuple(f"abs_{name}" for name in _STATISTICS)
 _JSON_FIELDS = ("reductions", "save_raw_tensor", "save_shape")
 
 
@@ -169,8 +168,8 @@ def _by_kind(reductions: object) -> dict[str, list[str]]:
         norm = plain.removesuffix("_norm")
         kind = "norms" if norm in ALLOWED_NORMS else "reductions"
         name = norm if kind == "norms" else plain
-        if name not in _STATISTICS:
-            raise SMDebugValueError(f"reductions has {item!r}: {choose_from(item, _JSON_NAMES)}")
+        if name not in STATISTICS:
+            raise SMDebugValueError(f"reductions has {item!r}: {choose_from(item, STATISTICS)}")
         kinds["abs_" + kind if item.startswith("abs_") else kind].append(name)
     return kinds
 

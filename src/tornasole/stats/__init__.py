@@ -1,1 +1,1 @@
-"""The statistics of a tensor, many in one pass: one definition, one module per kind of tensor."""
+"""The statistics of a tensor, many in one pass: one module per kind of tensor."""

@@ -94,3 +94,21 @@ class Summary:
         found["inf_count"] = self.inf_count
         found["zero_count"] = self.zero_count
         return found
+
+
+def statistics_of_one(number: float, names: frozenset[str]) -> dict[str, float]:
+    """The statistics of a tensor with one element, without a pass over anything."""
+    plain, size = dict.fromkeys(_ITSELF, number), abs(number)
+    magnitude = {f"abs_{name}": size for name in (*_ITSELF, "l1", "l2")}
+    spread = 0.0 if math.isfinite(number) else math.nan
+    known = plain | magnitude | dict.fromkeys(_SPREADS, spread) | {"l1": size, "l2": size}
+    return {name: known[name] for name in names} | {
+        "count": 1,
+        "nan_count": int(math.isnan(number)),
+        "inf_count": int(math.isinf(number)),
+        "zero_count": int(number == 0),
+    }
+
+
+_ITSELF = ("min", "max", "mean", "median", "sum", "prod")
+_SPREADS = ("std", "variance", "abs_std", "abs_variance")

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tornasole.stats.definition import MAGNITUDES
 from tornasole.stats.moments import Moments, Summary
+from tornasole.types import STATISTICS
 
 Floats = npt.NDArray[np.float64]
 
+# What a complex tensor has: the statistics that look at absolute values only.
+_OF_MAGNITUDES = frozenset({"l1", "l2"} | {n for n in STATISTICS if n.startswith("abs_")})
 _BLOCK = 1 << 16  # elements: half a megabyte as float64
 
 
@@ -29,8 +31,8 @@ def _statistics(array: npt.NDArray[Any], names: frozenset[str]) -> dict[str, flo
     # A complex number is as large as its magnitude, and has no order.
     magnitudes = np.abs(array.reshape(-1))
     parts = (array.real, array.imag)
-    found = of_flat(magnitudes, names & MAGNITUDES)
-    found |= dict.fromkeys(names - MAGNITUDES, math.nan)
+    found = of_flat(magnitudes, names & _OF_MAGNITUDES)
+    found |= dict.fromkeys(names - _OF_MAGNITUDES, math.nan)
     nan = np.isnan(parts[0]) | np.isnan(parts[1])
     inf = (np.isinf(parts[0]) | np.isinf(parts[1])) & ~nan
     return found | {"nan_count": int(nan.sum()), "inf_count": int(inf.sum())}

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from tornasole.errors import CorruptTrial
 from tornasole.format import TrialReader
 from tornasole.format.payload import DTYPES
-from tornasole.stats.definition import COUNTS, STATISTICS
 from tornasole.stats.numpy import statistics
+from tornasole.types import COUNTS, STATISTICS
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

@@ -17,11 +17,10 @@ from tornasole.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from tornasole.stats.definition import COUNTS, NORMS, REDUCTIONS, STATISTICS
 from tornasole.trial.hints import nearest
 from tornasole.trial.index import Track
 from tornasole.trial.source import Source
-from tornasole.types import ModeKeys, Role, StepState
+from tornasole.types import COUNTS, NORMS, REDUCTIONS, STATISTICS, ModeKeys, Role, StepState
 
 if TYPE_CHECKING:
     from tornasole.trial.trial import Trial
