@@ -126,7 +126,7 @@ class HookClock:
 
 
 def wait_until_written(hook: Any) -> None:
-    """Ends the step and waits until the writer thread has given all memory back."""
-    hook._recorder.end_step()
+    """Waits until the writer thread has given all memory back."""
+    hook.begin_step()  # which ends the one before
     while hook._recorder._pool._lent:
         time.sleep(0.01)

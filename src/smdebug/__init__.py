@@ -52,7 +52,14 @@ ALIASES: dict[str, str | dict[str, str]] = {
     },
     "smdebug.exceptions": "tornasole.errors",
     "smdebug.pytorch": "tornasole.pytorch",
+    "smdebug.pytorch.singleton_utils": {
+        "get_hook": "tornasole.pytorch:get_hook",
+        "set_hook": "tornasole.pytorch:set_hook",
+    },
     "smdebug.trials": "tornasole.trial",
+    "smdebug.trials.local_trial": {"LocalTrial": "tornasole.trial:LocalTrial"},
+    "smdebug.trials.s3_trial": {"S3Trial": "tornasole.trial:S3Trial"},
+    "smdebug.trials.utils": {"create_trial": "tornasole.trial:create_trial"},
 }
 
 

@@ -129,7 +129,10 @@ class Recorder:
             for collection in record.collections:
                 self.members.setdefault(collection, set()).add(record.name)
         self.last_saved_step = step.number
-        self._submit(StepRecords(step.number, step.mode, step.mode_step, records, step.release))
+        complete = StepRecords(step.number, step.mode, step.mode_step, records)
+        if step.lease is not None:  # not step.release: what waits should hold little memory
+            complete.release = step.lease.release
+        self._submit(complete)
 
     @property
     def active(self) -> bool:

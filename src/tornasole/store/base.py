@@ -1,9 +1,9 @@
 """The store contract: a flat set of immutable-looking objects under ``/``-separated keys.
 
-Five verbs, synchronous, safe to call from several threads:
+Six verbs, synchronous, safe to call from several threads:
 
 * ``put`` makes an object visible whole or not at all, also when the process dies half-way;
-* ``get`` returns the bytes of a range (fewer if the object ends earlier);
+* ``get`` returns the bytes of a range (fewer if the object ends earlier), ``size`` their number;
 * ``list`` returns the keys below a prefix that sort after a given key, in order, and never an
   unfinished object;
 * ``delete`` forgets an object; a missing one is no error;
