@@ -9,9 +9,12 @@ import signal
 import sys
 
 import torch
+import torch._dynamo  # once, not in every child
 
 import tornasole.pytorch as smd
+from tornasole.format import Record, StepRecords, segment
 from tornasole.format.writer import Limits
+from tornasole.store.memory import MemoryStore
 
 
 def train(path: str) -> None:
@@ -32,11 +35,15 @@ def train(path: str) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
+    scalar = Record("x", "scalar", (), "float64", (), 0.0, value=1.0)
+    step = StepRecords(0, smd.modes.TRAIN, 0, [scalar])
+    segment.write(MemoryStore(), "worker_0", 0, [step])  # pyarrow imports more on first use
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             train(line.strip())
-        print(pid, flush=True)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

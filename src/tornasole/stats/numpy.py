@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 # What a complex tensor has: the statistics that look at absolute values only.
 _OF_MAGNITUDES = frozenset({"l1", "l2"} | {n for n in STATISTICS if n.startswith("abs_")})
 _BLOCK = 1 << 16  # elements: half a megabyte as float64
+_ROW = 1 << 10
 
 
 def statistics(arrays: Sequence[npt.NDArray[Any]], names: frozenset[str]) -> list[dict[str, float]]:
@@ -43,11 +44,12 @@ def of_flat(array: npt.NDArray[Any], names: frozenset[str]) -> dict[str, float]:
     summary = Summary(Moments(), Moments())
     for start in range(0, array.size, _BLOCK):
         summary.add(summarise(array[start : start + _BLOCK].astype(np.float64, copy=False), names))
-    found = summary.statistics(names)
-    for name, function in _UNFUSED.items():
-        if name in names:
-            found[name] = function(array)
-    return found
+    return summary.statistics(names) | unfused(array, names)
+
+
+def unfused(array: npt.NDArray[Any], names: frozenset[str]) -> dict[str, float]:
+    """Those of the names that need all elements of a one-dimensional array at once."""
+    return {name: function(array) for name, function in _UNFUSED.items() if name in names}
 
 
 def summarise(block: Floats, names: frozenset[str]) -> Summary:
@@ -57,7 +59,7 @@ def summarise(block: Floats, names: frozenset[str]) -> Summary:
     summary = Summary(
         _moments(block, names, ""),
         _moments(magnitudes, names, "abs_", total_magnitude),
-        squares=float(np.dot(block, block)),
+        squares=_sum_of_squares(block),
         zero_count=block.size - int(np.count_nonzero(block)),
     )
     if not math.isfinite(total_magnitude):
@@ -72,12 +74,20 @@ def _moments(
     moments = Moments(block.size, float(np.add.reduce(block)) if total is None else total)
     if not names.isdisjoint((f"{prefix}std", f"{prefix}variance")):
         distances = block - moments.total / moments.count
-        moments.spread = float(np.dot(distances, distances))
+        moments.spread = _sum_of_squares(distances)
     if f"{prefix}min" in names:
         moments.low = float(np.minimum.reduce(block))
     if f"{prefix}max" in names:
         moments.high = float(np.maximum.reduce(block))
     return moments
+
+
+def _sum_of_squares(block: Floats) -> float:
+    # In rows: on a whole block BLAS would start threads, which fight torch's for the cores.
+    rows = block.size // _ROW
+    body, rest = block[: rows * _ROW], block[rows * _ROW :]
+    squares = np.matmul(body.reshape(rows, 1, _ROW), body.reshape(rows, _ROW, 1))
+    return float(np.add.reduce(squares, axis=None) + np.add.reduce(rest * rest))
 
 
 def _median(array: npt.NDArray[Any]) -> float:
