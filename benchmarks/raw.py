@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from pathlib import Path
 
 import torch
@@ -113,38 +114,49 @@ def _touch_queue(hook: Hook, tensors: list[torch.Tensor], steps: int) -> None:
 
 
 def _throughput(training: Training, folder: Path) -> Result:
-    """Bytes per second from the first tensor until all are written; nothing is computed meanwhile.
+    """Bytes per second while the writer is never idle; nothing is computed meanwhile.
 
-    The writer thread is what limits, so its clock is used.
+    Counted from when it is handed the first step until all are written, by the writer thread's
+    clock, because it is what limits. What other ways of counting give is in the details.
     """
     tensors = training.tensors()
     arrays = [tensor.numpy() for tensor in tensors]
     size = _WRITE_STEPS * sum(array.nbytes for array in arrays)
     ours: list[float] = []
+    ours_from_first_copy: list[float] = []
+    ours_wall: list[float] = []
     plain: list[float] = []
+    plain_wall: list[float] = []
     hook = Hook(folder / "throughput", on_error="raise")
 
-    def with_hook() -> None:
-        def write() -> None:
-            for _ in range(_WRITE_STEPS):
-                hook.begin_step()
-                for number, tensor in enumerate(tensors):
-                    hook.save_tensor(f"tensor_{number}", tensor)
-            wait_until_written(hook)
+    def save_step() -> None:
+        for number, tensor in enumerate(tensors):
+            hook.save_tensor(f"tensor_{number}", tensor)
 
-        ours.append(size / seconds(write, lambda: clock(hook._thread.native_id)))
+    def with_hook() -> None:
+        writer = hook._thread.native_id
+        hook.begin_step()
+        first_copy, first_copy_wall = clock(writer), time.perf_counter()
+        save_step()
+        handed_over = clock(writer)
+        for _ in range(_WRITE_STEPS - 1):
+            hook.begin_step()
+            save_step()
+        wait_until_written(hook)
+        ours.append(clock(writer) - handed_over)
+        ours_from_first_copy.append(clock(writer) - first_copy)
+        ours_wall.append(time.perf_counter() - first_copy_wall)
         _remove_payloads(folder / "throughput")
 
     def to_one_file() -> None:
         path = folder / "plain"
-
-        def write() -> None:
-            with open(path, "wb", buffering=0) as file:
-                for _ in range(_WRITE_STEPS):
-                    for array in arrays:
-                        file.write(array)
-
-        plain.append(size / seconds(write))
+        start, start_wall = clock(), time.perf_counter()
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(_WRITE_STEPS):
+                for array in arrays:
+                    file.write(array)
+        plain.append(clock() - start)
+        plain_wall.append(time.perf_counter() - start_wall)
         path.unlink()
 
     with hook:
@@ -153,15 +165,21 @@ def _throughput(training: Training, folder: Path) -> Result:
         wait_until_written(hook)  # so that there is a writer thread
         _touch_queue(hook, tensors, 2)
         alternate(_WRITE_ROUNDS, with_hook, to_one_file)
+
+    median = statistics.median
     return Result(
         "sustained write throughput, of plain writes of the same bytes to one file",
-        round(statistics.median(ours) / statistics.median(plain), 3),
+        round(median(plain) / median(ours), 3),
         bound=0.7,
         sense="≥",
         details={
             "MB": round(size / 1e6),
-            "hook, MB/s": round(statistics.median(ours) / 1e6),
-            "plain, MB/s": round(statistics.median(plain) / 1e6),
+            "hook, MB/s": round(size / median(ours) / 1e6),
+            "plain, MB/s": round(size / median(plain) / 1e6),
+            "with the first step's copy counted": round(
+                median(plain) / median(ours_from_first_copy), 3
+            ),
+            "likewise, by the wall clock": round(median(plain_wall) / median(ours_wall), 3),
             "note": "into the page cache, without fsync, both",
         },
     )

@@ -178,3 +178,16 @@ def test_the_guard_lets_an_interrupt_pass():
 
     with pytest.raises(KeyboardInterrupt):
         Guard("warn", lambda: None).run(interrupt)
+
+
+def test_the_log_says_up_to_which_step_everything_is_saved(new_hook, full_disk, caplog, out_dir):
+    hook = new_hook(on_error="warn")
+    train(hook, steps=4)
+    hook._writer.hurry()
+    while hook._writer.last_step < 0:
+        pass
+    written = hook._writer.last_step
+    full_disk(".parquet")
+    train(hook, steps=4)
+    hook.close()
+    assert f"{out_dir} holds steps up to {written}" in caplog.text

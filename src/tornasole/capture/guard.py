@@ -22,13 +22,19 @@ class Guard:
             training.
         stand_aside: Called once after a fault, on the training thread, so that the hook lets go of
             the model.
+        what_remains: Says what is saved in spite of a fault.
     """
 
-    def __init__(self, on_error: OnError, stand_aside: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_error: OnError,
+        stand_aside: Callable[[], None],
+        what_remains: Callable[[], str] = lambda: "What was written before is readable.",
+    ) -> None:
         if on_error not in ("warn", "raise"):
             raise SMDebugValueError(f"on_error must be 'warn' or 'raise', not {on_error!r}.")
         self._raises = on_error == "raise"
-        self._stand_aside = stand_aside
+        self._stand_aside, self._what_remains = stand_aside, what_remains
         self._unmet: Exception | None = None  # a fault of run_apart that training has not met yet
         self.fault: Exception | None = None
 
@@ -79,7 +85,8 @@ class Guard:
         if not self._raises:
             log.error(
                 "Saving tensors failed and is switched off for the rest of this job; training goes "
-                "on. What was saved before is readable. Cause: %s: %s",
+                "on. %s Cause: %s: %s",
+                self._what_remains(),
                 type(fault).__name__,
                 fault,
                 exc_info=fault,

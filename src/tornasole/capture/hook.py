@@ -50,7 +50,7 @@ log = logging.getLogger("tornasole")
 
 H = TypeVar("H", bound="Hook")
 
-_QUEUE_BYTES = 512 << 20
+_QUEUE_BYTES = 1 << 30
 _END_OF_TIME = 253_402_300_800  # the year 10000, in seconds since the epoch
 
 
@@ -131,7 +131,7 @@ class Hook:
 
         self._worker = self._find_worker()
         self._writes = not self.dry_run and (self.include_workers == "all" or self._worker.is_chief)
-        self._guard = Guard(on_error, self._detach)
+        self._guard = Guard(on_error, self._detach, self._what_remains)
         self._writer = TrialWriter.open(self.out_dir, self._worker.name) if self._writes else None
         plan = Plan(self._collections, self._included, self.save_config, self.reduction_config)
         hurry = self._writer.hurry if self._writer else lambda: None
@@ -469,6 +469,11 @@ class Hook:
                 "lost": {"raw_values_dropped": recorder.dropped} if recorder.dropped else {},
             }
         )
+
+    def _what_remains(self) -> str:
+        last = -1 if self._writer is None else self._writer.last_step
+        extent = f"steps up to {last}, and nothing later" if last >= 0 else "no step"
+        return f"{self.out_dir} holds {extent}."
 
     # -- between the recorder and the writer -------------------------------------------------------
 

@@ -42,6 +42,9 @@ class TrialWriter:
     ``submit`` is for the training thread; ``run`` is the body of the writer thread, and returns
     after ``finish``. If ``run`` dies, what waits is given up, and ``submit`` returns at once from
     then on. Steps are released outside the lock: their owner may hold one of its own.
+
+    Attributes:
+        last_step: The latest step that is written; -1: none yet.
     """
 
     def __init__(self, store: Store, worker: str, limits: Limits | None = None) -> None:
@@ -54,7 +57,7 @@ class TrialWriter:
         self._change = threading.Condition()
         self._hurried = self._finishing = self._stopped = False
         self._segments: list[Segment] = []
-        self._last_number = -1
+        self._last_number = self.last_step = -1
         self._owns_folder = False
 
     @classmethod
@@ -203,6 +206,7 @@ class TrialWriter:
         try:
             number = self._next_number()
             self._segments.append(segment.write(self._store, self._worker, number, steps))
+            self.last_step = steps[-1].step
         finally:
             for step in steps:
                 step.release()
