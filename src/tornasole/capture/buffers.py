@@ -5,8 +5,10 @@ Buffers are used again and again, because touching fresh memory costs as much as
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +16,9 @@ import numpy as np
 from tornasole.capture.adapter import Bytes
 
 WhenFull = Literal["wait", "drop"]
+
+_PIECE = 4 << 20  # bytes that one thread copies at a time
+_MOST_THREADS = 4  # more do not make memory faster
 
 
 class BufferPool:
@@ -104,3 +109,34 @@ class Lease:
         buffers, self._buffers = self._buffers, []
         if buffers:
             self._pool.give_back(buffers)
+
+
+def copy_all(sources: Sequence[Bytes], buffers: Sequence[Bytes]) -> None:
+    """Copies each source into the buffer beside it, with a few threads if there is much to copy.
+
+    Threads of our own, because those of a framework wait for each other: when the writer thread has
+    one of the cores, that takes several times as long. They live no longer than the call.
+    """
+    jobs: deque[tuple[Bytes, Bytes]] = deque()
+    for source, buffer in zip(sources, buffers, strict=True):
+        for start in range(0, len(source), _PIECE):
+            jobs.append((source[start : start + _PIECE], buffer[start : start + _PIECE]))
+
+    def work() -> None:
+        while True:
+            try:
+                source, buffer = jobs.popleft()
+            except IndexError:
+                return
+            np.copyto(buffer, source)
+
+    helpers = min(_MOST_THREADS, os.cpu_count() or 1, sum(map(len, sources)) // _PIECE) - 1
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(helpers)]
+    for thread in threads:
+        thread.start()
+    try:
+        work()
+    finally:
+        jobs.clear()  # after Ctrl-C, nobody may go on writing into memory that is given back
+        for thread in threads:
+            thread.join()
