@@ -49,7 +49,7 @@ def measure() -> list[Result]:
         Result(
             "memory in the last quarter of the run, of that in the second quarter",
             written["growth"],
-            bound=1.1,
+            bound=1.25,  # merging leaves peaks; 200 bytes lost per step would make it 1.3
             details={"resident, MB, at each tenth": written["memory"]},
         ),
         Result("create_trial", round(opening, 3), "s", bound=1.0),

@@ -42,17 +42,17 @@ class Result:
         return self.value <= self.bound if self.sense == "≤" else self.value >= self.bound
 
 
-def clock(thread: int | None = None) -> float:
-    """Seconds, less those in which a thread could have run but others had all the cores.
+def clock() -> float:
+    """Seconds, less those in which this thread could have run but others had all the cores.
 
     Waiting for a lock, for the interpreter or for the disk does count.
-
-    Args:
-        thread: Its number in the system; default: this thread.
     """
-    file = _scheduling(threading.get_native_id() if thread is None else thread)
-    without_core = 0 if file is None else int(os.pread(file, 64, 0).split()[1])
-    return time.perf_counter() - without_core * 1e-9
+    return time.perf_counter() - _seconds_without_core(threading.get_native_id())
+
+
+def _seconds_without_core(thread: int) -> float:
+    file = _scheduling(thread)
+    return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) * 1e-9
 
 
 @cache
@@ -63,11 +63,38 @@ def _scheduling(thread: int) -> int | None:
         return None
 
 
-def seconds(run: Callable[[], object], now: Callable[[], float] = clock) -> float:
-    """How long one call takes."""
-    start = now()
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes, by ``clock``."""
+    start = clock()
     run()
-    return now() - start
+    return clock() - start
+
+
+class Lap:
+    """A stretch of wall-clock time, and whether this thread and others of ours had their cores."""
+
+    def __init__(self, *threads: int) -> None:
+        self._threads = (threading.get_native_id(), *threads)
+        self._waited = -self._waiting()
+        self.seconds = -time.perf_counter()
+
+    def end(self) -> Lap:
+        self.seconds += time.perf_counter()
+        self._waited += self._waiting()
+        return self
+
+    @property
+    def is_undisturbed(self) -> bool:
+        return self._waited < 0.05 * self.seconds
+
+    def _waiting(self) -> float:
+        return sum(_seconds_without_core(thread) for thread in self._threads)
+
+
+def undisturbed(laps: Sequence[Lap]) -> float:
+    """The median time of the laps that were left alone; of all, if those are fewer than three."""
+    quiet = [lap.seconds for lap in laps if lap.is_undisturbed]
+    return statistics.median(quiet if len(quiet) >= 3 else [lap.seconds for lap in laps])
 
 
 def alternate(rounds: int, *runs: Callable[[], None]) -> None:
