@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures.thread  # noqa: F401 - pyarrow needs it, and at exit it loads no more
 import logging
+import math
 import os
 import platform
 import sys
@@ -392,7 +393,7 @@ class Hook:
         except Unsavable as reason:
             raise SMDebugTypeError(f"Scalar {name!r} is not a number: {reason}.") from None
         dtype, shape, _ = kind.describe(plain)
-        if dtype == "string" or np.prod(shape, dtype=int) != 1:
+        if dtype == "string" or math.prod(shape) != 1:
             raise SMDebugTypeError(
                 f"Scalar {name!r} must be one number, not {dtype} of shape {shape}; "
                 "save_tensor takes any."
