@@ -130,8 +130,7 @@ def copy_all(sources: Sequence[Bytes], buffers: Sequence[Bytes]) -> None:
                 return
             np.copyto(buffer, source)
 
-    spare = (os.cpu_count() or 1) - 1  # the writer thread needs a core too
-    helpers = min(_MOST_THREADS, spare, sum(map(len, sources)) // _PIECE) - 1
+    helpers = min(_MOST_THREADS, os.cpu_count() or 1, sum(map(len, sources)) // _PIECE) - 1
     threads = [threading.Thread(target=work, daemon=True) for _ in range(helpers)]
     for thread in threads:
         thread.start()
