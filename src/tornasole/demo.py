@@ -7,6 +7,8 @@ healthy.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
@@ -42,12 +44,13 @@ def run(out_dir: Path | None = None, console: Console | None = None) -> None:
     console.print()
     tell(create_trial(str(path)), accuracy, console)
     console.print("\nThe whole script is in src/tornasole/demo.py. Next, try:\n")
+    tornasole = "tornasole" if shutil.which("tornasole") else sys.argv[0]
     for command in (
-        f"tornasole show {path}",
-        f"tornasole tensors {path} --collection gradients",
-        f"tornasole show {path} 'gradient/Sequential_hidden.weight'",
+        f"{tornasole} show {path}",
+        f"{tornasole} tensors {path} --collection gradients",
+        f"{tornasole} show {path} gradient/Sequential_hidden.weight",
     ):
-        console.print(f"  {command}", highlight=False)
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
 def train(path: Path) -> float:
