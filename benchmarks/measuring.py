@@ -70,33 +70,6 @@ def seconds(run: Callable[[], object]) -> float:
     return clock() - start
 
 
-class Lap:
-    """A stretch of wall-clock time, and whether this thread and others of ours had their cores."""
-
-    def __init__(self, *threads: int) -> None:
-        self._threads = (threading.get_native_id(), *threads)
-        self._waited = -self._waiting()
-        self.seconds = -time.perf_counter()
-
-    def end(self) -> Lap:
-        self.seconds += time.perf_counter()
-        self._waited += self._waiting()
-        return self
-
-    @property
-    def is_undisturbed(self) -> bool:
-        return self._waited < 0.05 * self.seconds
-
-    def _waiting(self) -> float:
-        return sum(_seconds_without_core(thread) for thread in self._threads)
-
-
-def undisturbed(laps: Sequence[Lap]) -> float:
-    """The median time of the laps that were left alone; of all, if those are fewer than three."""
-    quiet = [lap.seconds for lap in laps if lap.is_undisturbed]
-    return statistics.median(quiet if len(quiet) >= 3 else [lap.seconds for lap in laps])
-
-
 def alternate(rounds: int, *runs: Callable[[], None]) -> None:
     """Calls each in turn, many rounds, in changing order, so that other load hits all alike."""
     for number in range(rounds):

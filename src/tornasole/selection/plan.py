@@ -210,13 +210,6 @@ class Plan:
                 found[name] = InvalidCollectionConfiguration(name)
         return found
 
-    @property
-    def saved(self) -> dict[str, Collection]:
-        """The collections to save, now."""
-        names = self._included_names()
-        every = CollectionKeys.ALL in names
-        return {name: c for name, c in self._collections.items() if every or name in names}
-
     def save_config_of(self, collection: Collection) -> SaveConfig:
         """When the collection is saved, with the modes that it leaves open filled in."""
         return SaveConfig(
