@@ -1,5 +1,7 @@
 """Models of every make: several at once, shared parts, tied weights."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -197,6 +199,32 @@ def test_steps_stay_in_order_while_one_lingers(new_hook, read):
     trial = read()
     assert trial.steps() == [0, 1, 2, 3]
     assert trial.tensor("MSELoss_output_0").steps() == [0]
+
+
+def test_a_lingering_step_that_fills_the_queue_does_not_stop_training(new_hook, read):
+    model, loss = nn.Linear(4, 3), nn.MSELoss()
+    hook = new_hook(
+        include_collections=["weights", "gradients"],
+        save_config=smd.SaveConfig(save_interval=100),
+        queue_bytes=10,
+    )
+    hook.register_module(model)
+    hook.register_loss(loss)
+
+    def train():
+        outputs = []
+        for _ in range(3):
+            outputs.append(model(torch.ones(2, 4)))
+            hook.save_tensor("mine", torch.ones(100))
+        loss(outputs[0], outputs[2]).backward()
+
+    training = threading.Thread(target=train, daemon=True)
+    training.start()
+    training.join(30)
+    assert not training.is_alive()
+    hook.close()
+    assert read().tensor("gradient/Linear_weight").steps() == [0]
+    assert read().tensor("mine").steps() == [0, 1, 2]
 
 
 def test_a_due_step_whose_backward_pass_never_comes_is_saved_all_the_same(new_hook, read):

@@ -94,14 +94,20 @@ class Lease:
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
         self._buffers: list[Bytes] = []
-        self._held = 0
+        self.held = 0
 
-    def take(self, size: int) -> Bytes | None:
-        """A buffer; ``None`` if the pool is full and the user chose to drop."""
-        buffer = self._pool.take(size, self._held)
+    def take(self, size: int, held_beside: int = 0) -> Bytes | None:
+        """A buffer; ``None`` if the pool is full and the user chose to drop.
+
+        Args:
+            size: Its length.
+            held_beside: What other steps hold that nobody will write before this one goes on, so
+                that to wait for it would be to wait for ever.
+        """
+        buffer = self._pool.take(size, self.held + held_beside)
         if buffer is not None:
             self._buffers.append(buffer)
-            self._held += size
+            self.held += size
         return buffer
 
     def release(self) -> None:

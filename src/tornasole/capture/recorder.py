@@ -222,7 +222,7 @@ class Recorder:
     ) -> None:
         if batch.step.lease is None:
             batch.step.lease = self._pool.lease()
-        buffer = batch.step.lease.take(size)
+        buffer = batch.step.lease.take(size, self._held_beside(batch.step))
         if buffer is None:
             record.lost = _QUEUE_FULL
             self.dropped += 1
@@ -232,6 +232,13 @@ class Recorder:
         values, buffers = batch.to_copy.setdefault(id(kind), (kind, [], []))[1:]
         values.append(value)
         buffers.append(buffer)
+
+    def _held_beside(self, step: _Step) -> int:
+        """The memory of other steps that the writer does not have yet: some linger, or wait."""
+        if self._lingering is None:
+            return 0
+        unwritten = (self._lingering, *self._behind, self._open)
+        return sum(s.lease.held for s in unwritten if s is not step and s.lease is not None)
 
     def _finish(self, batch: _Batch) -> None:
         """Copies and reduces. A step in which Ctrl-C interrupts this is not whole, and not kept."""
