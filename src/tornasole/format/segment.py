@@ -196,6 +196,8 @@ def merge(store: Store, worker: str, number: int, parts: Sequence[Segment]) -> S
         store.delete(rows_key(worker, part.number))
         if part.payload_bytes:
             store.delete(payload_key(worker, part.number))
+    del tables, table
+    pa.default_memory_pool().release_unused()  # else the job keeps what merging needed for a moment
     return about
 
 

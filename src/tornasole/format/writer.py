@@ -33,7 +33,7 @@ class Limits:
     payload_bytes: int = 64 << 20
     rows: int = 1 << 18
     fan_in: int = 32
-    queue_rows: int = 1 << 18
+    queue_rows: int = 1 << 16
 
 
 class TrialWriter:
