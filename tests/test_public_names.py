@@ -9,7 +9,20 @@ import pytest
 import smdebug
 import tornasole
 
-NEEDS = {"pytorch": "torch"}  # a framework's room -> the framework
+NEEDS = {"mxnet": "mxnet", "pytorch": "torch"}  # a framework's room -> the framework
+FRAMEWORK_NAMES = [
+    "Hook",
+    "Collection",
+    "CollectionKeys",
+    "SaveConfig",
+    "SaveConfigMode",
+    "ReductionConfig",
+    "modes",
+    "create_trial",
+    "get_hook",
+    "set_hook",
+    "del_hook",
+]
 OLD_MODULES = sorted(smdebug.ALIASES)
 OLD_NAMES = [
     (module, name, home)
@@ -93,22 +106,8 @@ def test_a_name_of_an_old_module_is_our_object(module, name, home):
             "smdebug.analysis.utils",
             ["no_refresh", "refresh", "parse_bool", "parse_list_from_str"],
         ),
-        (
-            "smdebug.pytorch",
-            [
-                "Hook",
-                "Collection",
-                "CollectionKeys",
-                "SaveConfig",
-                "SaveConfigMode",
-                "ReductionConfig",
-                "modes",
-                "create_trial",
-                "get_hook",
-                "set_hook",
-                "del_hook",
-            ],
-        ),
+        ("smdebug.pytorch", FRAMEWORK_NAMES),
+        ("smdebug.mxnet", FRAMEWORK_NAMES),
     ],
 )
 def test_an_old_module_has_the_names_that_scripts_import(module, names):

@@ -51,6 +51,11 @@ ALIASES: dict[str, str | dict[str, str]] = {
         "Tensor": "tornasole.trial:Tensor",
     },
     "smdebug.exceptions": "tornasole.errors",
+    "smdebug.mxnet": "tornasole.mxnet",
+    "smdebug.mxnet.singleton_utils": {
+        "get_hook": "tornasole.mxnet:get_hook",
+        "set_hook": "tornasole.mxnet:set_hook",
+    },
     "smdebug.pytorch": "tornasole.pytorch",
     "smdebug.pytorch.singleton_utils": {
         "get_hook": "tornasole.pytorch:get_hook",

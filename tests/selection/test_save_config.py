@@ -263,12 +263,13 @@ def test_a_merged_default_is_not_changed_through_the_config():
 
 
 def test_save_steps_can_override_the_interval_as_they_did_of_old():
-    config = SaveConfig(save_steps=[3, 7]).with_save_steps_overriding()
-    assert [s for s in range(501) if config.should_save_step(TRAIN, s)] == [3, 7]
+    config = SaveConfigMode(save_steps=[3, 7]).with_save_steps_overriding()
+    assert [s for s in range(501) if config.should_save_step(s)] == [3, 7]
 
 
 def test_without_save_steps_the_old_sense_is_the_new_one():
-    assert SaveConfig(save_interval=3).with_save_steps_overriding() == SaveConfig(save_interval=3)
+    config = SaveConfigMode(save_interval=3)
+    assert config.with_save_steps_overriding() == config
 
 
 def test_the_json_of_a_config_is_keyed_by_mode_name():

@@ -30,9 +30,12 @@ import numpy.typing as npt
 
 from tornasole.format.payload import DTYPES
 
-__all__ = ["DTYPES", "Bytes", "Tensors", "Unsavable"]
+__all__ = ["DTYPES", "MOST_DENSE_BYTES", "Bytes", "Tensors", "Unsavable"]
 
 Bytes = npt.NDArray[np.uint8]
+
+MOST_DENSE_BYTES = 64 << 20
+"""A sparse tensor is saved dense up to this size; beyond, that could take the job's memory."""
 
 
 class Unsavable(Exception):

@@ -91,3 +91,27 @@ class Guard:
                 fault,
                 exc_info=fault,
             )
+
+
+class Callback:
+    """What a framework calls: a function of ours, guarded.
+
+    Copies of a model carry an empty one: nobody watches them.
+    """
+
+    def __init__(self, guard: Guard, function: Callable[..., None], *bound: Any) -> None:
+        self._guard, self._function, self._bound = guard, function, bound
+
+    def __call__(self, *args: Any) -> None:
+        self._guard.run(self._function, *self._bound, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty_callback, ()
+
+
+def _empty_callback() -> Callable[..., None]:
+    return _do_nothing
+
+
+def _do_nothing(*args: Any) -> None:
+    """Stands in a copied or loaded model where a callback of ours was."""

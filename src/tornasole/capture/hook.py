@@ -39,7 +39,7 @@ from tornasole.selection import (
     SaveConfig,
     SaveConfigMode,
 )
-from tornasole.selection.builtin import builtin_for
+from tornasole.selection.builtin import Builtin, builtin_for
 from tornasole.selection.collection import canonical_name
 from tornasole.selection.json_config import HookConfig
 from tornasole.selection.plan import Form, Plan
@@ -83,6 +83,8 @@ class Hook:
 
     framework: ClassVar[str] = "numpy"
     collection_class: ClassVar[type[Collection]] = Collection
+    save_steps_override: ClassVar[bool] = False
+    """Whether ``save_steps`` are instead of ``save_interval``, not beside it."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Hook:
         when_full: WhenFull = "wait",
         queue_bytes: int = _QUEUE_BYTES,
     ) -> None:
-        builtin = builtin_for(self.framework)
+        builtin = self._builtin()
         self.out_dir = _checked_out_dir(out_dir)
         self.dry_run = _flag("dry_run", dry_run)
         self.save_all = _flag("save_all", save_all)
@@ -112,14 +114,14 @@ class Hook:
                 f"reduction_config must be a ReductionConfig, not {reduction_config!r}."
             )
         self.reduction_config = reduction_config or RAW_TENSOR
-        default = SaveConfig(save_interval=builtin.save_interval)
-        self.save_config = default if save_config is None else SaveConfig.parse(save_config)
+        default = SaveConfigMode(save_interval=builtin.save_interval)
+        self.save_config = SaveConfig.parse(default if save_config is None else save_config)
         if _flag("export_tensorboard", export_tensorboard) or tensorboard_dir is not None:
             log.warning(
                 "TensorBoard export is not available in this version; everything else is saved."
             )
 
-        self._collections: dict[str, Collection] = dict(builtin.collections(self.collection_class))
+        self._collections: dict[str, Collection] = self._first_collections()
         self._included = set(builtin.included) | {
             canonical_name(name) for name in _flat("include_collections", include_collections)
         }
@@ -134,7 +136,14 @@ class Hook:
         self._writes = not self.dry_run and (self.include_workers == "all" or self._worker.is_chief)
         self._guard = Guard(on_error, self._detach, self._what_remains)
         self._writer = TrialWriter.open(self.out_dir, self._worker.name) if self._writes else None
-        plan = Plan(self._collections, self._included, self.save_config, self.reduction_config)
+        plan = Plan(
+            self._collections,
+            self._included,
+            self.save_config,
+            self.reduction_config,
+            default,
+            self.save_steps_override,
+        )
         hurry = self._writer.hurry if self._writer else lambda: None
         self._recorder = Recorder(
             plan,
@@ -148,9 +157,9 @@ class Hook:
         self._closed = self._prepared = False
         self._closing = threading.Lock()
         self._connect()
-        if self._writer is not None and self._worker.is_chief:
+        if self._writer is not None and (self._worker.is_chief or self._worker.joins):
             try:
-                self._writer.claim(self._about())
+                self._writer.claim(self._about(), join=self._worker.joins)
             except OSError as error:
                 raise SMDebugRuntimeError(
                     f"out_dir {self.out_dir} cannot be written to: {error}"
@@ -189,6 +198,14 @@ class Hook:
         return hook
 
     # -- what a framework's hook overrides ---------------------------------------------------------
+
+    def _builtin(self) -> Builtin:
+        """What the hook starts with."""
+        return builtin_for(self.framework)
+
+    def _first_collections(self) -> dict[str, Collection]:
+        """The collections that exist before the user makes any."""
+        return dict(self._builtin().collections(self.collection_class))
 
     def _tensors(self) -> tuple[Tensors, ...]:
         """How to look into the framework's tensors."""
@@ -480,6 +497,8 @@ class Hook:
 
     def _submit(self, step: StepRecords) -> None:
         if self._writer is None:
+            if self.dry_run:
+                _describe(step)
             step.release()
             return
         # What the last step leaves is written by close itself: at exit no thread can be started any
@@ -563,6 +582,27 @@ def get_hook() -> Hook | None:
     return _current
 
 
+def hook_of(
+    kind: type[H], json_config_path: str | os.PathLike[str] | None, create: bool
+) -> H | None:
+    """The current hook if it is of that kind, or one by a configuration file.
+
+    Args:
+        kind: A framework's hook.
+        json_config_path: The file; default: as in ``create_from_json_file``.
+        create: Whether to make one if there is none. There is still none without such a file, or
+            with ``USE_SMDEBUG=0`` in the environment.
+    """
+    if isinstance(_current, kind):
+        return _current
+    if not create or os.environ.get("USE_SMDEBUG", "1").lower() in ("0", "false", "no", "off"):
+        return None
+    try:
+        return kind.create_from_json_file(json_config_path)
+    except FileNotFoundError:
+        return None
+
+
 def set_hook(custom_hook: Hook) -> None:
     """Makes the hook the current one."""
     if not isinstance(custom_hook, Hook):
@@ -629,6 +669,18 @@ def _flat(field: str, value: object) -> list[str]:
     if not isinstance(value, Iterable):
         raise SMDebugTypeError(f"{field} must be a string or a list of strings, not {value!r}.")
     return [item for each in value for item in _flat(field, each)]
+
+
+def _describe(step: StepRecords) -> None:
+    """Says in the log what a dry run would have saved."""
+    log.info(
+        "Dry run: step %d (%s step %d) would save %d tensors: %s.",
+        step.step,
+        step.mode.name,
+        step.mode_step,
+        len(step.records),
+        ", ".join(record.name for record in step.records),
+    )
 
 
 def _is_clean(error: BaseException | None) -> bool:

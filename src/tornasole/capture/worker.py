@@ -18,14 +18,24 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True)
 class Worker:
-    """One process of a job."""
+    """One process of a job.
+
+    Attributes:
+        label: The name that the user gave it. Workers with such names make a trial together,
+            whichever of them comes first.
+    """
 
     rank: int = 0
     count: int = 1
+    label: str | None = None
 
     @property
     def name(self) -> str:
-        return f"worker_{self.rank}"
+        return f"worker_{self.rank}" if self.label is None else self.label
+
+    @property
+    def joins(self) -> bool:
+        return self.label is not None
 
     @property
     def is_chief(self) -> bool:

@@ -67,21 +67,32 @@ class TrialWriter:
 
     # -- the small files ---------------------------------------------------------------------------
 
-    def claim(self, about: Mapping[str, Any]) -> None:
+    def claim(self, about: Mapping[str, Any], *, join: bool = False) -> None:
         """Writes ``trial.json``, and refuses a place where something is already.
 
         Other workers of the job may have begun before the one that claims.
+
+        Args:
+            about: What the trial is.
+            join: Accept a trial that other workers have begun and none has ended.
 
         Raises:
             SMDebugRuntimeError: The place holds a trial, or files that are not ours.
         """
         held = self._store.list()
-        if any(layout.worker_of(key) in (None, self._worker) for key in held):
+        ended = any(key.endswith("/" + layout.END) for key in held)
+        joins = join and layout.TRIAL in held and not ended
+        others = [key for key in held if not (joins and key == layout.TRIAL)]
+        if any(layout.worker_of(key) in (None, self._worker) for key in others):
             raise SMDebugRuntimeError(self._taken(held))
+        if joins:
+            return
         content = {"format": layout.FORMAT, "version": layout.VERSION, **about}
         try:
             self._store.put(layout.TRIAL, [_json(content)], overwrite=False)
         except FileExistsError:
+            if join:
+                return
             raise SMDebugRuntimeError(self._taken([layout.TRIAL])) from None
 
     def put_collections(self, content: Mapping[str, Any]) -> None:

@@ -8,18 +8,17 @@ compiled code: on a kept step, compiled modules run eagerly.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from tornasole.capture.guard import Guard
+from tornasole.capture.guard import Callback, Guard
+from tornasole.capture.layers import LayerAdapter
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
 from tornasole.pytorch.compilation import (
@@ -42,23 +41,17 @@ class _Removable(Protocol):
     def remove(self) -> None: ...
 
 
-class ModuleAdapter:
-    """Watches the models and losses of one hook.
+class ModuleAdapter(LayerAdapter):
+    """Watches the models and losses of one hook."""
 
-    Args:
-        recorder: Told what appears.
-        guard: Between our faults and the model.
-        begin_step: Called when a registered model is called.
-    """
+    tensor_type = torch.Tensor
 
     def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
-        self._recorder, self._guard, self._begin_step = recorder, guard, begin_step
+        super().__init__(recorder, guard, begin_step)
         self._roots: list[_Root] = []
         self._losses: dict[torch.nn.Module, _Removable] = {}
         self._armed: list[_Removable] = []
         self._armed_gradients: list[_Removable] = []
-        self._owed: set[Role] = set()  # what the latest due step has not had yet
-        self._counts: dict[str, int] = {}
         self._gradients: dict[torch.Tensor, str] = {}
         self._arrived: list[torch.Tensor] = []
         self._listener: _Removable | None = None
@@ -104,17 +97,11 @@ class ModuleAdapter:
             _Callback(self._guard, self._on_loss, name), with_kwargs=True
         )
 
-    def patterns(self, module: torch.nn.Module, inputs: bool, outputs: bool) -> list[str] | None:
-        """Patterns of the names of a module's inputs and outputs; ``None`` if it is not ours."""
-        for root in self._roots:
-            name = root.names.get(inner_module(module))
-            if name is not None:
-                wanted = (("input", inputs), ("output", outputs))
-                return [rf"^{re.escape(name)}_{kind}_\d+$" for kind, asked in wanted if asked]
-        return None
+    def _name_of(self, layer: torch.nn.Module) -> str | None:
+        inner = inner_module(layer)
+        return next((root.names[inner] for root in self._roots if inner in root.names), None)
 
     def detach(self) -> None:
-        """Leaves nothing of ours on models and losses."""
         self._disarm()
         eager_stance.release(self)
         for root in self._roots:
@@ -124,10 +111,6 @@ class ModuleAdapter:
         if self._listener is not None:
             self._listener.remove()
         self._roots, self._losses, self._listener = [], {}, None
-
-    def record_output(self, name: str, value: Any) -> None:
-        """Records a loss that the user hands over, under ``<name>_output_<i>``."""
-        self._record(name, "output", (Role.LOSS,), value)
 
     # -- a step ------------------------------------------------------------------------------------
 
@@ -147,15 +130,10 @@ class ModuleAdapter:
         if _in_backward():
             return  # activation checkpointing computes the model again: that is no new step
         eager_stance.release(self)
-        self._disarm(keep_gradients=bool(self._owed))
         if not root.called:
             root.called = True
             self._settle(root, module)
-        self._recorder.awaiting = bool(self._owed)
-        self._begin_step()
-        if not self._recorder.lingering:
-            self._disarm()
-        if self._recorder.active:
+        if self._begin():
             self._arm()
             self._record_parameters()
             if self._recorder.wants_role(Role.INPUT):
@@ -206,11 +184,9 @@ class ModuleAdapter:
     def _arm(self) -> None:
         """Puts callbacks on modules, parameters and optimizers as far as this step needs them."""
         wants = self._recorder.wants_role
-        self._counts.clear()
         eager_stance.hold(self)
         if torch.is_grad_enabled():
-            owed = {Role.GRADIENT: True, Role.LOSS: bool(self._losses)}
-            self._owed = {role for role, comes in owed.items() if comes and wants(role)}
+            self._owe(gradients=True, losses=bool(self._losses))
         inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
         for root in self._roots:
             for module, name in root.current_names().items():
@@ -229,11 +205,10 @@ class ModuleAdapter:
                     register: Any = parameter.register_post_accumulate_grad_hook
                     self._armed_gradients.append(register(callback))
         if wants(Role.OPTIMIZER_VARIABLE):
-            callback = _OptimizerCallback(self._guard, self._on_optimizer_step)
-            self._armed.append(register_optimizer_step_post_hook(callback))
+            after = _OptimizerCallback(self._guard, self._on_optimizer_step)
+            self._armed.append(register_optimizer_step_post_hook(after))
 
     def _disarm(self, keep_gradients: bool = False) -> None:
-        """Takes the callbacks off again; gradients may be those that a lingering step awaits."""
         armed, self._armed = self._armed, []
         if not keep_gradients:
             armed, self._armed_gradients = armed + self._armed_gradients, []
@@ -242,12 +217,6 @@ class ModuleAdapter:
             self._owed.clear()
         for handle in armed:
             handle.remove()
-
-    def _has_come(self, role: Role) -> None:
-        """Notes that a step has what it waited for; a lingering one may end."""
-        self._owed.discard(role)
-        if not self._owed:
-            self._recorder.end_lingering()
 
     # -- tensors -----------------------------------------------------------------------------------
 
@@ -284,27 +253,11 @@ class ModuleAdapter:
     def _on_loss(
         self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        if self._recorder.active or self._recorder.lingering:
-            self._record(name, "input", (Role.PREDICTION, Role.LABEL, Role.INPUT), (args, kwargs))
-            self._record(name, "output", (Role.LOSS,), output)
-            self._has_come(Role.LOSS)
+        self._record_loss(name, (args, kwargs), output)
 
     def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
-        """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
-
-        The i-th has the i-th of the roles, or the last; counting goes on when a module runs again
-        in the step.
-        """
-        if _in_backward():
-            return  # computed again, by activation checkpointing
-        stem = f"{name}_{kind}_"
-        first = self._counts.get(stem, 0)
-        tensors = list(_tensors_in(value))
-        self._counts[stem] = first + len(tensors)
-        self._recorder.record_many(
-            (f"{stem}{first + i}", roles[min(i, len(roles) - 1)], tensor)
-            for i, tensor in enumerate(tensors)
-        )
+        if not _in_backward():  # else computed again, by activation checkpointing
+            super()._record(name, kind, roles, value)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         """Notes which gradients a backward pass brings; they are recorded when it is over."""
@@ -391,29 +344,15 @@ class _Root:
             handle.remove()
 
 
-class _Callback:
-    """A guarded callback. Copies of a model carry an empty one: nobody watches them."""
-
-    def __init__(self, guard: Guard, function: Callable[..., None], *bound: Any) -> None:
-        self._guard, self._function, self._bound = guard, function, bound
+class _Callback(Callback):
+    """Not part of compiled or traced code."""
 
     def __call__(self, *args: Any) -> None:
         if not (torch.compiler.is_compiling() or torch._C._get_tracing_state()):
-            self._guard.run(self._function, *self._bound, *args)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _empty_callback, ()
+            super().__call__(*args)
 
 
-def _empty_callback() -> Callable[..., None]:
-    return _do_nothing
-
-
-def _do_nothing(*args: Any) -> None:
-    """Stands in a copied or loaded model where a callback of ours was."""
-
-
-class _OptimizerCallback(_Callback):
+class _OptimizerCallback(Callback):
     """One that torch calls from a loop over all of them: none may go, not even after a fault."""
 
     def __call__(self, *args: Any) -> None:
@@ -428,21 +367,3 @@ def _at_end_of_backward(function: Callable[[], None]) -> None:
 def _in_backward() -> bool:
     """Whether this is called from within a backward pass."""
     return torch._C._current_graph_task_id() != -1
-
-
-def _tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[torch.Tensor]:
-    """Every tensor in a nest of sequences, mappings and dataclasses, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    if isinstance(value, Mapping):
-        parts: Iterable[Any] = value.values()
-    elif isinstance(value, (tuple, list)):
-        parts = value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = (getattr(value, field.name, None) for field in dataclasses.fields(value))
-    else:
-        return
-    if id(value) not in inside:  # else it holds itself
-        for part in parts:
-            yield from _tensors_in(part, (*inside, id(value)))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import torch
 
-import tornasole.capture
+from tornasole.capture.hook import hook_of
+from tornasole.capture.layers import LayerHook
 from tornasole.capture.worker import Worker
 from tornasole.errors import SMDebugTypeError
 from tornasole.pytorch.adapter import ModuleAdapter
 from tornasole.pytorch.collection import Collection
 from tornasole.pytorch.tensors import TorchTensors
 
-log = logging.getLogger("tornasole")
 
-
-class Hook(tornasole.capture.Hook):
+class Hook(LayerHook):
     """Saves tensors of a PyTorch training job.
 
     A step is one call of a registered model. Weights, biases and buffers are saved as that call
@@ -29,6 +27,7 @@ class Hook(tornasole.capture.Hook):
 
     framework = "pytorch"
     collection_class = Collection
+    _adapter: ModuleAdapter
 
     def register_module(self, module: torch.nn.Module) -> None:
         """Watches the model: each call of it is a step."""
@@ -80,19 +79,6 @@ class Hook(tornasole.capture.Hook):
         """How many numbers training can change in the model."""
         return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
-    def _begin_step(self) -> None:
-        for collection in self._collections.values():
-            if isinstance(collection, Collection) and collection.unresolved:
-                unknown = collection.resolve(self._adapter.patterns)
-                for name in unknown:
-                    log.warning(
-                        "Collection %r asks for a %s that is in no registered model; "
-                        "it is left out.",
-                        collection.name,
-                        name,
-                    )
-        super()._begin_step()
-
     def _connect(self) -> None:
         self._adapter = ModuleAdapter(self._recorder, self._guard, self._begin_step)
 
@@ -108,9 +94,6 @@ class Hook(tornasole.capture.Hook):
     def _versions(self) -> dict[str, str]:
         return {"torch": torch.__version__}
 
-    def _detach(self) -> None:
-        self._adapter.detach()
-
 
 def get_hook(
     json_config_path: str | os.PathLike[str] | None = None, create_if_not_exists: bool = False
@@ -122,17 +105,4 @@ def get_hook(
         create_if_not_exists: Create it from the configuration file if there is none; without such a
             file there is still none. ``USE_SMDEBUG=0`` in the environment switches this off.
     """
-    current = tornasole.capture.get_hook()
-    if isinstance(current, Hook):
-        return current
-    if not create_if_not_exists or os.environ.get("USE_SMDEBUG", "1").lower() in (
-        "0",
-        "false",
-        "no",
-        "off",
-    ):
-        return None
-    try:
-        return Hook.create_from_json_file(json_config_path)
-    except FileNotFoundError:
-        return None
+    return hook_of(Hook, json_config_path, create_if_not_exists)

@@ -9,13 +9,9 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from tornasole.capture.adapter import DTYPES, Bytes, Unsavable
+from tornasole.capture.adapter import DTYPES, MOST_DENSE_BYTES, Bytes, Unsavable
 from tornasole.capture.buffers import copy_all
 from tornasole.stats.torch import statistics
-
-# A sparse tensor is saved dense up to this size; beyond, making it dense could take the job's
-# memory.
-_MOST_DENSE_BYTES = 64 << 20
 
 
 class TorchTensors:
@@ -42,7 +38,7 @@ class TorchTensors:
             tensor = tensor.dequantize()
         if tensor.layout is not torch.strided:
             size = tensor.numel() * tensor.element_size()
-            if size > _MOST_DENSE_BYTES:
+            if size > MOST_DENSE_BYTES:
                 raise Unsavable(
                     f"it is sparse ({tensor.layout}), and would take {size >> 20} MiB "
                     "as a dense tensor"

@@ -168,6 +168,10 @@ class Collection:
         """List a tensor that was found to belong; nobody's membership changes."""
         self._seen.add(tname)
 
+    def forget_seen_names(self) -> None:
+        """List only the names that were asked for, as before anything was saved."""
+        self._seen.clear()
+
     @property
     def reduction_config(self) -> ReductionConfig | None:
         """In which form to save; ``None`` follows the hook."""

@@ -31,7 +31,7 @@ from tornasole.selection.builtin import (
 from tornasole.selection.collection import Collection, CollectionKeys, canonical_name
 from tornasole.selection.patterns import choose_from
 from tornasole.selection.reduction_config import RAW_TENSOR, ReductionConfig
-from tornasole.selection.save_config import SaveConfig
+from tornasole.selection.save_config import SaveConfig, SaveConfigMode
 from tornasole.types import ModeKeys, Role
 
 _EVALUATING = (ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -175,6 +175,8 @@ class Plan:
         included: The names of those to save, in either spelling; read live.
         save_config: When, for the modes that a collection leaves open; read live.
         reduction_config: The form for the collections that have none of their own.
+        default: When, for the modes that ``save_config`` leaves open.
+        save_steps_override: Whether ``save_steps`` are instead of the interval, not beside it.
     """
 
     def __init__(
@@ -183,7 +185,11 @@ class Plan:
         included: AbstractSet[str],
         save_config: SaveConfig,
         reduction_config: ReductionConfig = RAW_TENSOR,
+        default: SaveConfigMode | None = None,
+        save_steps_override: bool = False,
     ) -> None:
+        self._default = default or SaveConfigMode()
+        self._save_steps_override = save_steps_override
         self._collections = collections
         self._included = included
         self._save_config = save_config
@@ -213,11 +219,17 @@ class Plan:
     def save_config_of(self, collection: Collection) -> SaveConfig:
         """When the collection is saved, with the modes that it leaves open filled in."""
         return SaveConfig(
-            {
-                mode: collection.save_config.resolved(mode, self._save_config.get_save_config(mode))
-                for mode in ModeKeys
-            }
+            {mode: self._resolved(collection, mode, self._default_of(mode)) for mode in ModeKeys}
         )
+
+    def _default_of(self, mode: ModeKeys) -> SaveConfigMode:
+        return self._save_config.resolved(mode, self._default)
+
+    def _resolved(
+        self, collection: Collection, mode: ModeKeys, default: SaveConfigMode
+    ) -> SaveConfigMode:
+        config = collection.save_config.resolved(mode, default)
+        return config.with_save_steps_overriding() if self._save_steps_override else config
 
     def reduction_config_of(self, collection: Collection) -> ReductionConfig:
         """In which form the collection is saved."""
@@ -230,13 +242,13 @@ class Plan:
         names = self._included_names()
         every = CollectionKeys.ALL in names
         evaluating = mode in _EVALUATING
-        default = self._save_config.get_save_config(mode)
+        default = self._default_of(mode)
         due = default.should_save_step(mode_step)  # once for all the collections that follow it
         active: list[tuple[Collection, bool, tuple[re.Pattern[str], ...]]] = []
         for name, collection in self._collections.items():
             if not (every or name in names) or (evaluating and name in TRAINING_ONLY_COLLECTIONS):
                 continue
-            config = collection.save_config.resolved(mode, default)
+            config = self._resolved(collection, mode, default)
             scheduled = due if config is default else config.should_save_step(mode_step)
             if scheduled or config.watches:
                 active.append((collection, scheduled, config.watches))

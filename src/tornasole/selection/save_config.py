@@ -139,6 +139,10 @@ class SaveConfigMode:
             setattr(copy, field, value)
         return copy
 
+    def with_save_steps_overriding(self) -> SaveConfigMode:
+        """The same in the old sense of ``save_steps``: where there are some, only those."""
+        return self.replaced({"end_step": 0}) if self._steps else self
+
     def to_json_dict(self) -> dict[str, Any]:
         """The fields as plain values."""
         fields: dict[str, Any] = {
@@ -271,16 +275,6 @@ class SaveConfig:
         """Fill the open modes from another configuration."""
         for mode in ModeKeys:
             self._modes[mode] = self.resolved(mode, default_save_config.get_save_config(mode))
-
-    def with_save_steps_overriding(self) -> SaveConfig:
-        """The same in the old sense of ``save_steps``: where there are some, only those."""
-        modes = {}
-        for mode, config in self._modes.items():
-            modes[mode] = config.replaced({"end_step": 0}) if config._steps else config
-        fields = self._open_fields
-        return SaveConfig(
-            modes, **({**fields, "end_step": 0} if fields.get("save_steps") else fields)
-        )
 
     @property
     def is_open(self) -> bool:
