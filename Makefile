@@ -44,8 +44,9 @@ lint: $(MODERN)/.ready ## Check style (ruff) and types (mypy)
 		|| { echo "Badly formatted; to mend: $(MODERN)/bin/ruff format $(SOURCES)"; exit 1; }
 	@$(MODERN)/bin/python -m mypy
 
-bench: $(MODERN)/.ready ## Run the benchmarks; results go to benchmarks/results/
+bench: env ## Run the benchmarks; results go to benchmarks/results/
 	@$(MODERN)/bin/python -m benchmarks
+	@$(LEGACY)/bin/python -m benchmarks
 
 clean: ## Remove caches and build outputs (the environments stay)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,13 +13,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.measuring import Result
 
-_NAMES = (
-    "import_time", "nothing_due", "raw", "reductions", "long_run", "live_lag", "against_smdebug",
-)  # fmt: skip
+# Each measurement, and the framework whose environment it runs in.
+_NAMES = {
+    "import_time": "torch",
+    "nothing_due": "torch",
+    "nothing_due_mxnet": "mxnet",
+    "raw": "torch",
+    "reductions": "torch",
+    "long_run": "torch",
+    "live_lag": "torch",
+    "against_smdebug": "torch",
+}
 _RESULTS = Path(__file__).with_name("results")
 _MARKS = {None: "", True: "holds", False: "FAILS"}
 
@@ -35,16 +44,20 @@ def main() -> int:
     if unknown:
         parser.error(f"no measurement {', '.join(unknown)}; there are {', '.join(_NAMES)}")
 
-    machine = _machine()
-    print(f"{machine}\n")
+    here = [name for name in _NAMES if find_spec(_NAMES[name])]
+    missing = [name for name in arguments.names if name not in here]
+    if missing:
+        parser.error(f"{missing[0]} needs {_NAMES[missing[0]]}, which is not in this environment")
+
     failed = False
-    for name in arguments.names or _NAMES:
+    for name in arguments.names or here:
         print(f"{name} …", end=" ", flush=True)
         start = time.perf_counter()
         results = importlib.import_module(f"benchmarks.{name}").measure()
         print(f"{time.perf_counter() - start:.0f} s")
         for result in results:
             print("  " + _line(result))
+        machine = _machine(_NAMES[name])
         failed |= any(result.passed is False for result in results)
         _keep(name, machine, results)
     _write_latest()
@@ -59,7 +72,7 @@ def _line(result: Result) -> str:
     )
 
 
-def _machine() -> str:
+def _machine(framework: str) -> str:
     """The machine in words: only what a number depends on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     model = platform.processor() or platform.machine()
@@ -72,7 +85,7 @@ def _machine() -> str:
         pass  # not Linux
     return (
         f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB of memory; "
-        f"Python {platform.python_version()}, torch {version('torch')}, "
+        f"Python {platform.python_version()}, {framework} {version(framework)}, "
         f"NumPy {version('numpy')}, pyarrow {version('pyarrow')}"
     )
 

@@ -16,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+_FEWEST, _MOST = 20, 60  # rounds
+_PRECISE = 0.003  # standard error at which there is no need for more rounds
+
 
 @dataclass(frozen=True)
 class Result:
@@ -85,6 +88,39 @@ def median_and_error(values: Sequence[float]) -> tuple[float, float]:
     quarter = len(ordered) // 4
     spread = ordered[-1 - quarter] - ordered[quarter]
     return middle, 1.25 * spread / 1.35 / math.sqrt(len(ordered))
+
+
+def step_time_with_idle_hook(
+    with_hook: Callable[[int], list[float]], without: Callable[[], list[float]], bound: float
+) -> Result:
+    """Compares training steps with a hook that has nothing to save to those without one.
+
+    Args:
+        with_hook: Times the steps of a short block of training; given the number of the round.
+        without: The same.
+        bound: For the ratio.
+    """
+    ratios: list[float] = []
+    plain: list[float] = []
+    error = 1.0
+    while len(ratios) < _FEWEST or (error > _PRECISE and len(ratios) < _MOST):
+        if len(ratios) % 2:
+            hooked, free = with_hook(len(ratios)), without()
+        else:
+            free, hooked = without(), with_hook(len(ratios))
+        plain += free
+        ratios.append(statistics.median(hooked) / statistics.median(free))
+        ratio, error = median_and_error(ratios)
+    return Result(
+        "step time with a hook and nothing due, of the step time without a hook",
+        round(ratio, 4),
+        bound=bound,
+        details={
+            "rounds": len(ratios),
+            "standard error": round(error, 4),
+            "step without hook, ms": milliseconds(plain),
+        },
+    )
 
 
 def milliseconds(values: Sequence[float]) -> float:

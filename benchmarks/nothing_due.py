@@ -9,13 +9,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks.measuring import HookClock, Result, median_and_error, scratch, seconds
+from benchmarks.measuring import HookClock, Result, scratch, seconds, step_time_with_idle_hook
 from benchmarks.transformer import Training
 from tornasole.pytorch import Hook, SaveConfig
 
 _STEPS = 3  # in a block, after one that is not counted
-_FEWEST, _MOST = 20, 60  # rounds
-_PRECISE = 0.003  # standard error at which there is no need for more rounds
 _SIZES = (50, 200, 800)
 
 
@@ -37,37 +35,14 @@ def measure() -> list[Result]:
 def _step_time(folder: Path) -> Result:
     training = Training()
     training.timed_steps(3)
-    ratios: list[float] = []
-    plain: list[float] = []
 
-    def with_hook() -> list[float]:
-        with _idle_hook(folder, len(ratios)) as hook:
+    def with_hook(number: int) -> list[float]:
+        with _idle_hook(folder, number) as hook:
             hook.register_module(training.model)
             hook.register_loss(training.loss)
             return training.timed_steps(1 + _STEPS)[1:]
 
-    def without() -> list[float]:
-        return training.timed_steps(1 + _STEPS)[1:]
-
-    error = 1.0
-    while len(ratios) < _FEWEST or (error > _PRECISE and len(ratios) < _MOST):
-        if len(ratios) % 2:
-            hooked, free = with_hook(), without()
-        else:
-            free, hooked = without(), with_hook()
-        plain += free
-        ratios.append(statistics.median(hooked) / statistics.median(free))
-        ratio, error = median_and_error(ratios)
-    return Result(
-        "step time with a hook and nothing due, of the step time without a hook",
-        round(ratio, 4),
-        bound=1.01,
-        details={
-            "rounds": len(ratios),
-            "standard error": round(error, 4),
-            "step without hook, ms": round(statistics.median(plain) * 1e3, 1),
-        },
-    )
+    return step_time_with_idle_hook(with_hook, lambda: training.timed_steps(1 + _STEPS)[1:], 1.01)
 
 
 def _growth(folder: Path) -> Result:
