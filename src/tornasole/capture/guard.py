@@ -14,6 +14,17 @@ OnError = Literal["warn", "raise"]
 T = TypeVar("T")
 
 
+class NotOurs(Exception):
+    """An error of the user's own computation, which reading its result brought to light.
+
+    Frameworks that compute asynchronously tell it to the first who looks, and to nobody after.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Guard:
     """Runs our code for the framework. After the first fault it stands aside: nothing more is run.
 
@@ -45,6 +56,8 @@ class Guard:
             return None
         try:
             return function(*args)
+        except NotOurs as found:
+            raise found.error from None
         except Exception as fault:
             self._note(fault)
             self._stand_aside()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from mxnet import autograd
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, MXNetError, check_call
 from mxnet.ndarray import NDArray
 
 from tornasole.capture.adapter import DTYPES, MOST_DENSE_BYTES, Bytes, Unsavable
+from tornasole.capture.guard import NotOurs
 from tornasole.stats.numpy import statistics
 
 
@@ -29,12 +32,12 @@ class NDArrays:
             raise Unsavable(f"its dtype {dtype} has no place in a trial")
         if value.stype == "default":
             return value
-        size = value.size * dtype.itemsize
+        size = math.prod(value.shape) * dtype.itemsize
         if size > MOST_DENSE_BYTES:
             raise Unsavable(
                 f"it is sparse ({value.stype}), and would take {size >> 20} MiB as a dense tensor"
             )
-        with autograd.pause():
+        with autograd.pause(), _reading():
             return value.tostype("default")
 
     def describe(self, value: NDArray) -> tuple[str, tuple[int, ...], int]:
@@ -42,21 +45,32 @@ class NDArrays:
         return dtype.name, tuple(value.shape), value.size * dtype.itemsize
 
     def item(self, value: NDArray) -> float | int | complex:
-        found: float | int | complex = value.asnumpy().item()
+        with _reading():
+            found: float | int | complex = value.asnumpy().item()
         return found
 
     def copy(self, values: Sequence[NDArray], buffers: Sequence[Bytes]) -> None:
         for value, buffer in zip(values, buffers, strict=True):
             if len(buffer):  # what asnumpy does, into memory of ours; it waits for the value
-                target = buffer.ctypes.data_as(ctypes.c_void_p)
-                check_call(
-                    _LIB.MXNDArraySyncCopyToCPU(value.handle, target, ctypes.c_size_t(value.size))
-                )
+                target, size = buffer.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(value.size)
+                with _reading():
+                    check_call(_LIB.MXNDArraySyncCopyToCPU(value.handle, target, size))
 
     def statistics(
         self, values: Sequence[NDArray], names: frozenset[str]
     ) -> list[dict[str, float]]:
-        return statistics([value.asnumpy() for value in values], names)
+        with _reading():
+            arrays = [value.asnumpy() for value in values]
+        return statistics(arrays, names)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """MXNet computes asynchronously: what went wrong in the user's net shows when it is read."""
+    try:
+        yield
+    except MXNetError as error:
+        raise NotOurs(error) from error
 
 
 def _known(shape: tuple[int, ...]) -> bool:
