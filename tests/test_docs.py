@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NEED_TORCH = {"README.md", "configuration.md"}
+NEEDS = {"README.md": "torch", "compatibility.md": "mxnet", "configuration.md": "torch"}
 
 
 def blocks(page: Path) -> list[str]:
@@ -34,8 +34,8 @@ def trial_path(tmp_path: Path) -> str:
 def test_the_python_of_every_page_runs(
     page: Path, trial_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page.name in NEED_TORCH:
-        pytest.importorskip("torch")
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
     if "to_pandas" in page.read_text():
         pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)

@@ -96,7 +96,7 @@ def test_training_computes_the_same_with_and_without_a_hook(new_hook, train, red
 # -- faults ----------------------------------------------------------------------------------------
 
 
-def broken(*args):
+def broken(*args, **kwargs):
     raise ValueError("a fault of ours")
 
 

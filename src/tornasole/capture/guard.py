@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +29,8 @@ class NotOurs(Exception):
 class Guard:
     """Runs our code for the framework. After the first fault it stands aside: nothing more is run.
 
+    One thread at a time: a net may run in several.
+
     Args:
         on_error: ``"warn"`` logs the fault and lets training go on; ``"raise"`` raises it into
             training.
@@ -46,24 +49,28 @@ class Guard:
             raise SMDebugValueError(f"on_error must be 'warn' or 'raise', not {on_error!r}.")
         self._raises = on_error == "raise"
         self._stand_aside, self._what_remains = stand_aside, what_remains
+        self._lock = threading.RLock()
         self._unmet: Exception | None = None  # a fault of run_apart that training has not met yet
         self.fault: Exception | None = None
+        self.passed_on: Exception | None = None  # the last error that was not ours
 
     def run(self, function: Callable[..., T], *args: Any) -> T | None:
         """Calls the function; a fault of it is logged or raised, as the user chose."""
-        if self.fault is not None:
-            self.meet()
-            return None
-        try:
-            return function(*args)
-        except NotOurs as found:
-            raise found.error from None
-        except Exception as fault:
-            self._note(fault)
-            self._stand_aside()
-            if self._raises:
-                raise
-            return None
+        with self._lock:
+            if self.fault is not None:
+                self.meet()
+                return None
+            try:
+                return function(*args)
+            except NotOurs as found:
+                self.passed_on = found.error
+                raise found.error from None
+            except Exception as fault:
+                self._note(fault)
+                self._stand_aside()
+                if self._raises:
+                    raise
+                return None
 
     def run_apart(self, function: Callable[..., None], *args: Any) -> None:
         """Calls the function where the model must not be touched: on our thread, in others' loops.

@@ -160,6 +160,8 @@ class Hook:
         if self._writer is not None and (self._worker.is_chief or self._worker.joins):
             try:
                 self._writer.claim(self._about(), join=self._worker.joins)
+                if self._worker.joins:
+                    self._put_collections()  # which claims the worker's own folder
             except OSError as error:
                 raise SMDebugRuntimeError(
                     f"out_dir {self.out_dir} cannot be written to: {error}"
@@ -261,7 +263,7 @@ class Hook:
     @property
     def chief_worker(self) -> str:
         """The name under which the job's first process saves."""
-        return Worker().name
+        return self.worker if self._worker.is_chief else Worker().name
 
     @property
     def save_all_workers(self) -> bool:
@@ -516,12 +518,15 @@ class Hook:
     def _put_collections(self) -> None:
         if self._writer is None:
             return
-        for name, members in self._recorder.members.items():
-            for member in members:
+        members = self._recorder.members
+        for name in members:
+            for member in members[name]:
                 self.get_collection(name).note_tensor_name(member)
         content = {}
         for name, collection in self._collections.items():
             content[name] = collection.to_json_dict()
+            own = collection.asked_names | members.get(name, set())
+            content[name]["tensor_names"] = sorted(own)
             content[name]["save_config"] = self._plan.save_config_of(collection).to_json_dict()
             content[name]["reduction_config"] = self._plan.reduction_config_of(
                 collection

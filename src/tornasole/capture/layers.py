@@ -1,7 +1,7 @@
 """What frameworks with models made of layers share: collections of layers, steps, tensor names.
 
 A step is one call of a registered model. An adapter attaches what costs something only for a step
-that wants it (``_arm``) and takes it off again when the next one begins (``_disarm``).
+that wants it, and takes it off again when the next one begins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class LayerCollection(Collection, Generic[Layer]):
         self._unresolved: list[Layer] = []
 
     def _add_layer(self, layer: Layer, inputs: bool, outputs: bool) -> None:
-        self._layers[layer] = (inputs, outputs)
+        before = self._layers.get(layer, (False, False))
+        self._layers[layer] = (inputs or before[0], outputs or before[1])
         self._unresolved.append(layer)
 
     @property
@@ -81,7 +82,8 @@ class LayerAdapter:
 
     def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
         self._recorder, self._guard, self._begin_step = recorder, guard, begin_step
-        self._owed: set[Role] = set()  # what the latest due step has not had yet
+        self._owed: set[Role] = set()  # what a due step has not had yet
+        self._owing = -1  # the number of that step
         self._counts: dict[str, int] = {}
 
     def patterns(self, layer: Any, inputs: bool, outputs: bool) -> list[str] | None:
@@ -104,28 +106,36 @@ class LayerAdapter:
         """The name of a layer of a registered model."""
         raise NotImplementedError
 
-    def _disarm(self, keep_gradients: bool = False) -> None:
-        """Takes off what is attached for one step; gradients may be those a lingering one awaits.
-
-        Where they are not, the step awaits nothing any more: ``_owed`` is cleared.
-        """
+    def _disarm(self) -> None:
+        """Takes off what is attached for one step."""
         raise NotImplementedError
 
-    def _begin(self) -> bool:
-        """Begins the next step; returns whether it keeps anything."""
-        self._disarm(keep_gradients=bool(self._owed))
-        self._recorder.awaiting = bool(self._owed)
+    def _stop_waiting(self) -> None:
+        """No gradients are awaited any more."""
+        self._owed.clear()
+
+    def _begin(self, trains: bool) -> bool:
+        """Begins the next step; returns whether it keeps anything.
+
+        Args:
+            trains: Whether a backward pass may follow.
+        """
+        recorder = self._recorder
+        self._disarm()
+        recorder.awaiting = bool(self._owed) and self._owing == recorder.step
+        recorder.barren = not trains
         self._begin_step()
-        if not self._recorder.lingering:
-            self._disarm()
-        if self._recorder.active:
+        if not recorder.lingering:
+            self._stop_waiting()
+        if recorder.active:
             self._counts.clear()
-        return self._recorder.active
+        return recorder.active
 
     def _owe(self, gradients: bool, losses: bool) -> None:
         """Notes what may still come after the model's call, as far as the step wants it."""
         comes = {Role.GRADIENT: gradients, Role.LOSS: losses}
         self._owed = {role for role in comes if comes[role] and self._recorder.wants_role(role)}
+        self._owing = self._recorder.step
 
     def _has_come(self, role: Role) -> None:
         """Notes that a step has what it waited for; a lingering one may end."""
@@ -133,7 +143,9 @@ class LayerAdapter:
         if not self._owed:
             self._recorder.end_lingering()
 
-    def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
+    def _record(
+        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, awaited: bool = False
+    ) -> None:
         """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
 
         The i-th has the i-th of the roles, or the last; counting goes on when a layer runs again in
@@ -144,15 +156,19 @@ class LayerAdapter:
         tensors = list(tensors_in(value, self.tensor_type))
         self._counts[stem] = first + len(tensors)
         self._recorder.record_many(
-            (f"{stem}{first + i}", roles[min(i, len(roles) - 1)], tensor)
-            for i, tensor in enumerate(tensors)
+            (
+                (f"{stem}{first + i}", roles[min(i, len(roles) - 1)], tensor)
+                for i, tensor in enumerate(tensors)
+            ),
+            awaited,
         )
 
     def _record_loss(self, name: str, inputs: Any, output: Any) -> None:
         """What a loss returns is the loss; what it is given is prediction, label and the rest."""
         if self._recorder.active or self._recorder.lingering:
-            self._record(name, "input", (Role.PREDICTION, Role.LABEL, Role.INPUT), inputs)
-            self._record(name, "output", (Role.LOSS,), output)
+            given = (Role.PREDICTION, Role.LABEL, Role.INPUT)
+            self._record(name, "input", given, inputs, awaited=True)
+            self._record(name, "output", (Role.LOSS,), output, awaited=True)
             self._has_come(Role.LOSS)
 
 

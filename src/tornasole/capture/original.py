@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Generic
 from tornasole.capture.guard import OnError
 from tornasole.capture.hook import Hook
 from tornasole.capture.worker import Worker
-from tornasole.errors import SMDebugTypeError
+from tornasole.errors import SMDebugTypeError, SMDebugValueError
+from tornasole.format.layout import is_worker
 from tornasole.selection import (
     Collection,
     CollectionKeys,
@@ -119,7 +120,9 @@ class OriginalHook(Hook):
     ) -> None:
         if not isinstance(worker, str):
             raise SMDebugTypeError(f"worker must be a string, not {type(worker).__name__}.")
-        self._label = worker
+        if not is_worker(worker):
+            raise SMDebugValueError(f"A worker cannot be named {worker!r}: it becomes a folder.")
+        self._label = worker  # the base class asks for it while it is being made
         super().__init__(
             out_dir,
             dry_run=dry_run,
@@ -138,10 +141,13 @@ class OriginalHook(Hook):
         )
 
     def _first_collections(self) -> dict[str, Collection]:
-        collections: dict[str, Collection] = self.original_collections.get_collections()
-        for collection in collections.values():
-            collection.forget_seen_names()  # those of an earlier hook
-        return collections
+        return self.original_collections.get_collections()
+
+    def _close(self, error: BaseException | None) -> None:
+        was_open = not self._closed
+        super()._close(error)
+        if was_open and self.include_regex:  # the collection outlives the hook
+            self.get_collection(CollectionKeys.DEFAULT).exclude(self.include_regex)
 
     def _find_worker(self) -> Worker:
         return dataclasses.replace(super()._find_worker(), label=self._label)

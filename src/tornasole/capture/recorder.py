@@ -44,7 +44,10 @@ class Recorder:
         dropped: How many raw values were dropped because the queue was full.
         awaiting: Set by an adapter: whether the current step still waits for something, such as its
             backward pass. If it does when the next one begins, it lingers: what the next steps do
-            not want themselves is recorded as the lingering step's, until ``end_lingering``.
+            not want themselves is recorded as the lingering step's, until ``end_lingering``. It
+            does not linger into a step that is due itself, unless that one is ``barren``.
+        barren: Set by an adapter: whether the next step will bring nothing that is awaited, such as
+            a forward pass without a backward one.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Recorder:
         self.dropped = 0
         self.members: dict[str, set[str]] = {}
         self._open = _Step(0, ModeKeys.GLOBAL, 0, None)  # holds what comes before the first step
-        self.awaiting = False
+        self.awaiting = self.barren = False
         self._lingering: _Step | None = None
         self._behind: list[_Step] = []  # steps that are over, but later than the lingering one
         self._noted: set[str] = set()
@@ -84,17 +87,18 @@ class Recorder:
                 mode_step = self.step
             due = self._plan.at(mode, mode_step)
             awaiting, self.awaiting = self.awaiting, False
+            hurried, self.barren = due is not None and not self.barren, False
             if self.step == 0:  # what came before the first step is the first step's
                 self._open = _Step(self.step, mode, mode_step, due)
                 self._open.entries, self._open.lease = before.entries, before.lease
                 return
-            if awaiting and before.due is not None and due is None:
+            if awaiting and before.due is not None and not hurried:
                 self.end_lingering()
                 self._lingering = before
             else:
                 self._end(before)
             late = self._lingering
-            if late is not None and (due is not None or self.step - late.number > _LONGEST_LINGER):
+            if late is not None and (hurried or self.step - late.number > _LONGEST_LINGER):
                 self.end_lingering()
             self._open = _Step(self.step, mode, mode_step, due)
 
@@ -160,10 +164,17 @@ class Recorder:
         """Keeps a tensor, if it is wanted: copied or reduced when this returns."""
         self.record_many(((name, role, value),))
 
-    def record_many(self, items: Iterable[Item]) -> None:
-        """Keeps those tensors that are wanted, together."""
+    def record_many(self, items: Iterable[Item], awaited: bool = False) -> None:
+        """Keeps those tensors that are wanted, together.
+
+        Args:
+            items: Name, role and value of each.
+            awaited: Whether they are what a lingering step waits for.
+        """
         with self._lock:
             step = self._open if self._open.due is not None else self._lingering
+            if awaited and self._lingering is not None:
+                step = self._lingering
             if step is None or step.due is None or not self._keeps:
                 return
             batch = _Batch(step, time.time())

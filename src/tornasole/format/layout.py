@@ -27,6 +27,7 @@ FINDINGS = "findings"
 _ROWS = re.compile(r"([0-9]{12})\.parquet")
 _PAYLOAD = re.compile(r"[0-9]{12}\.safetensors")
 # Control characters and halves of surrogate pairs have no place in a file that others read.
+_LONGEST_WORKER = 200  # bytes: file systems take folders of up to 255
 _WORKER = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff]+")
 
 
@@ -65,7 +66,8 @@ def worker_of(key: str) -> str | None:
 
 def is_worker(name: str) -> bool:
     """Whether a worker can have that name."""
-    return bool(_WORKER.fullmatch(name)) and name not in (".", "..", FINDINGS)
+    fits = len(name.encode("utf-8", "replace")) <= _LONGEST_WORKER
+    return fits and bool(_WORKER.fullmatch(name)) and name not in (".", "..", FINDINGS, TRIAL)
 
 
 def parse_object(text: bytes | bytearray, where: str) -> dict[str, Any]:

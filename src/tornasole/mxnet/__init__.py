@@ -1,4 +1,4 @@
-"""MXNet's room: everything a Gluon script needs, under the names of ``smdebug`` and of seed days.
+"""MXNet's room: everything a Gluon script needs, in the words of ``smdebug`` and in older ones.
 
 ``import tornasole.mxnet as smd`` has ``Hook``; ``import tornasole.mxnet as tm`` has the original
 API: ``TornasoleHook`` and the functions on this process's collections.

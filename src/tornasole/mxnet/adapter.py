@@ -8,11 +8,13 @@ alone, and a hybridised net runs un-hybridised: its compiled graph stays and ser
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any
 
 from mxnet import autograd
-from mxnet.gluon import Block, HybridBlock, Parameter
+from mxnet.gluon import Block, Constant, Parameter
 from mxnet.gluon.loss import Loss
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
@@ -22,14 +24,12 @@ from tornasole.capture.layers import LayerAdapter, tensors_in
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
 from tornasole.mxnet.backward import backward_passes
+from tornasole.mxnet.hybrid import runs_compiled, unhybridised
 from tornasole.types import Role
 
 log = logging.getLogger("tornasole")
 
-
-class _Removable(Protocol):
-    def remove(self) -> bool:
-        """Returns whether it is gone."""
+_Named = tuple[str, Role, Parameter]
 
 
 class BlockAdapter(LayerAdapter):
@@ -41,16 +41,18 @@ class BlockAdapter(LayerAdapter):
         super().__init__(recorder, guard, begin_step)
         self._roots: list[_Root] = []
         self._losses: dict[Block, str] = {}
-        self._attached: list[_Removable] = []
-        self._armed: list[_Removable] = []
-        self._late: list[tuple[str, Role, Parameter]] = []  # not initialised when the step began
+        self._attached: list[_Callback] = []  # for good
+        self._armed: list[_Callback] = []  # for this step
+        self._inner: list[_Callback] = []  # while the net runs
         self._calls = _Calls()
+        self._late: list[_Named] = []  # parameters that were not initialised when the step began
+        self._only_hybridised: set[Block] = set()
 
     # -- nets and losses ---------------------------------------------------------------------------
 
     def attach(self, block: Block) -> None:
         """Makes each call of the block a step."""
-        inside = set(_blocks_of(block))
+        inside = _blocks_of(block)
         for root in self._roots:
             if block in root.names or root.block in inside:
                 raise SMDebugValueError(
@@ -58,8 +60,8 @@ class BlockAdapter(LayerAdapter):
                 )
         root = _Root(block, {name for root in self._roots for name in root.names.values()})
         self._roots.append(root)
-        call = _Callback(self._guard, self._on_call, root)
-        self._attached.append(call.on(block.register_forward_pre_hook))
+        callback = _Callback(self._guard, self._on_call, root)
+        self._attached.append(callback.before(block))
 
     def attach_loss(self, block: Block) -> None:
         """Records what the block returns as loss, and what it is given as prediction and label."""
@@ -67,16 +69,20 @@ class BlockAdapter(LayerAdapter):
             raise SMDebugValueError(f"The loss {block.name} is registered already.")
         name = self._losses[block] = _free_name(block.name, set(self._losses.values()))
         callback = _Callback(self._guard, self._on_loss, name)
-        self._attached.append(callback.on(block.register_forward_hook))
+        self._attached.append(callback.after(block))
 
     def detach(self) -> None:
+        every = [*self._attached, *self._armed, *self._inner]
+        self._attached, self._armed, self._inner = _remove_idle(every), [], []
         self._disarm()
-        self._attached = [callback for callback in self._attached if not callback.remove()]
+        self._stop_waiting()
         self._roots, self._losses = [], {}
 
     def _name_of(self, layer: Block) -> str | None:
-        names = [root.names for root in self._roots if layer in root.names] + [self._losses]
-        return names[0].get(layer)
+        for root in self._roots:
+            if layer in root.names:
+                return root.names[layer]
+        return self._losses.get(layer)
 
     # -- a step ------------------------------------------------------------------------------------
 
@@ -89,59 +95,94 @@ class BlockAdapter(LayerAdapter):
             if not root.called and not root.is_initialised():
                 return
             root.called = True
-            if self._begin():
+            if self._begin(trains=autograd.is_recording()):
                 self._arm(root)
                 self._record_parameters()
+        if self._recorder.active:
+            self._arm_inner(root)
         if self._recorder.wants_role(Role.INPUT):
             self._record(root.name, "input", (Role.INPUT,), args)
 
     def _arm(self, root: _Root) -> None:
-        """Puts callbacks on blocks as far as this step needs them, and waits for gradients."""
-        wants = self._recorder.wants_role
+        """Waits for what follows the net's call."""
+        root.refresh_names()
         callback = _Callback(self._guard, self._on_root_output, root)
-        self._armed.append(callback.on(root.block.register_forward_hook))
-        inner: list[_Removable] = []
-        losses = False
-        for block, name in root.current_names().items():
+        self._armed.append(callback.after(root.block))
+        if autograd.is_recording():
+            losses = any(isinstance(block, Loss) for block in (*root.names, *self._losses))
+            self._owe(gradients=True, losses=losses)
+            if self._recorder.wants_role(Role.GRADIENT):
+                backward_passes.add(self)
+
+    def _arm_inner(self, root: _Root) -> None:
+        """Puts callbacks on inner blocks, as far as this step needs them, while the net runs."""
+        self._calls.running += 1
+        if self._calls.running > 1:
+            return  # another thread runs the net for another context
+        wants = self._recorder.wants_role
+        inputs, outputs = wants(Role.LAYER_INPUT), wants(Role.LAYER_OUTPUT)
+        losses = any(map(wants, (Role.LOSS, Role.PREDICTION, Role.LABEL, Role.INPUT)))
+        if not (inputs or outputs or losses):
+            return
+        for block, name in root.names.items():
             if block is root.block or block in self._losses:
                 continue
             if isinstance(block, Loss):
-                losses = True
-                if any(map(wants, (Role.LOSS, Role.PREDICTION, Role.LABEL, Role.INPUT))):
+                if losses:
                     callback = _Callback(self._guard, self._on_loss, name)
-                    inner.append(callback.on(block.register_forward_hook))
+                    self._inner.append(callback.after(block))
                 continue
-            if wants(Role.LAYER_INPUT):
+            if inputs:
                 callback = _Callback(self._guard, self._on_input, name)
-                inner.append(callback.on(block.register_forward_pre_hook))
-            if wants(Role.LAYER_OUTPUT):
+                self._inner.append(callback.before(block))
+            if outputs:
                 callback = _Callback(self._guard, self._on_output, name)
-                inner.append(callback.on(block.register_forward_hook))
-        self._armed += inner
-        if inner and not root.only_hybridised:
-            self._armed.append(_Unhybridised(root, self._guard, self._recorder))
-        if autograd.is_recording():
-            self._owe(gradients=True, losses=losses or bool(self._losses))
-        if wants(Role.GRADIENT):
-            backward_passes.add(self)
+                self._inner.append(callback.after(block))
+        if self._inner or (losses and any(block in root.names for block in self._losses)):
+            for block in _outermost_hybridised(root.block):
+                if block not in self._only_hybridised:
+                    inside = [each for each in _blocks_of(block) if runs_compiled(each)]
+                    unhybridised.hold(block, inside, self)
 
-    def _disarm(self, keep_gradients: bool = False) -> None:
+    def _disarm_inner(self) -> None:
+        unhybridised.release(self)
+        self._calls.running = 0
+        inner, self._inner = self._inner, []
+        for callback in inner:
+            callback.remove()
+
+    def _disarm(self) -> None:
+        self._disarm_inner()
+        self._late = []
         armed, self._armed = self._armed, []
-        self._attached += [each for each in armed if not each.remove()]
-        self._late.clear()
-        if not keep_gradients:
-            backward_passes.remove(self)
-            self._owed.clear()
+        for callback in armed:
+            callback.remove()
+
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
+        backward_passes.remove(self)
+
+    def is_ours(self, error: Exception) -> bool:
+        return error is self._guard.fault or error is self._guard.passed_on
+
+    def runs_only_hybridised(self, block: Block, error: Exception) -> None:
+        self._only_hybridised.add(block)
+        self._recorder.note(
+            f"{block.name}, inner blocks",
+            f"it runs only hybridised ({type(error).__name__}: {error})",
+        )
 
     # -- tensors -----------------------------------------------------------------------------------
 
-    def _parameters(self) -> Iterator[tuple[str, Role, Parameter]]:
+    def _parameters(self) -> Iterator[_Named]:
         names: dict[Parameter, str] = {}
         taken: set[str] = set()
         for root in self._roots:
-            for name, parameter in root.block.collect_params().items():
+            for parameter in root.parameters():
                 if parameter not in names:
-                    names[parameter] = f"{root.name}.{name}" if name in taken else name
+                    free = parameter.name not in taken
+                    name = parameter.name if free else f"{root.name}.{parameter.name}"
+                    names[parameter] = _free_name(name, taken)
                     taken.add(names[parameter])
                     yield names[parameter], _role(parameter), parameter
 
@@ -150,16 +191,21 @@ class BlockAdapter(LayerAdapter):
         if any(map(self._recorder.wants_role, (Role.WEIGHT, Role.BIAS, Role.BUFFER))):
             every = list(self._parameters())
             self._late = [each for each in every if each[2]._data is None]
-            self._record_data(each for each in every if each[2]._data is not None)
+            self._record_data(every)
 
-    def _record_data(self, parameters: Iterator[tuple[str, Role, Parameter]]) -> None:
-        self._recorder.record_many((name, role, p._data[0]) for name, role, p in parameters)
+    def _record_data(self, parameters: list[_Named]) -> None:
+        self._recorder.record_many(
+            (name, role, p._data[0]) for name, role, p in parameters if p._data is not None
+        )
 
     def _on_root_output(self, root: _Root, block: Block, args: Any, output: Any) -> None:
         late, self._late = self._late, []
-        self._record_data(each for each in late if each[2]._data is not None)
+        self._record_data(late)
         if self._recorder.wants_role(Role.OUTPUT):
             self._record(root.name, "output", (Role.OUTPUT,), output)
+        self._calls.running -= 1
+        if self._calls.running <= 0:
+            self._disarm_inner()
 
     def _on_input(self, name: str, block: Block, args: Any) -> None:
         self._record(name, "input", (Role.LAYER_INPUT,), args)
@@ -187,7 +233,7 @@ class BlockAdapter(LayerAdapter):
             for name, _, parameter in self._parameters()
             if parameter in arrived
         ]
-        self._recorder.record_many(items)
+        self._recorder.record_many(items, awaited=True)
         self._has_come(Role.GRADIENT)
 
 
@@ -202,11 +248,12 @@ class _Root:
         self.block = block
         self.name = _free_name(block.name or type(block).__name__.lower(), taken)
         self._taken = taken - {self.name}
-        self.names = self.current_names()
-        self.called = self.only_hybridised = False
+        self.called = False
+        self.names: dict[Block, str] = {}
+        self.refresh_names()
 
-    def current_names(self) -> dict[Block, str]:
-        """The name of each block in the net as it is now."""
+    def refresh_names(self) -> None:
+        """Finds the name of each block in the net as it is now."""
         self.names = {self.block: self.name}
         taken = self._taken | {self.name}
         for block, path in _blocks_of(self.block).items():
@@ -214,12 +261,19 @@ class _Root:
                 free = block.name and block.name not in taken
                 self.names[block] = block.name if free else f"{self.name}.{path}"
                 taken.add(self.names[block])
-        return self.names
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Not by ``collect_params``, which refuses a net with two parameters of one name."""
+        for block in _blocks_of(self.block):
+            yield from block.params.values()
+
+    def contexts(self) -> set[Any]:
+        """Where the parameters are."""
+        return {context for parameter in self.parameters() for context in parameter.list_ctx()}
 
     def is_initialised(self) -> bool:
         """Whether the net can be called; where it cannot, MXNet raises."""
-        parameters = self.block.collect_params().items()
-        missing = [name for name, p in parameters if p._data is None and not p._deferred_init]
+        missing = [p.name for p in self.parameters() if p._data is None and not p._deferred_init]
         if missing:
             log.warning(
                 "%s was called, but %s%s not initialised: this call is no step. Call its "
@@ -232,16 +286,26 @@ class _Root:
 
 
 class _Calls:
-    """The calls of a net that make up the current step: one for each of its contexts."""
+    """The calls of a net that make up the current step: one for each of its contexts.
+
+    Attributes:
+        running: How many of them are under way.
+    """
 
     def __init__(self) -> None:
         self._kind: tuple[Any, ...] = ()
         self._contexts: set[Any] = set()
+        self.running = 0
 
     def go_on(self, root: _Root, context: Any, mode: Any) -> bool:
         """Whether a call belongs to the current step: the same net, for a context not yet seen."""
         kind = (root, mode, autograd.is_recording())
-        same = context is not None and kind == self._kind and context not in self._contexts
+        same = (
+            kind == self._kind
+            and context is not None
+            and context not in self._contexts
+            and self._contexts < root.contexts()  # else the net has moved
+        )
         if not same:
             self._kind, self._contexts = kind, set()
         self._contexts.add(context)
@@ -249,76 +313,58 @@ class _Calls:
 
 
 class _Callback(Callback):
-    """A callback on a block.
+    """A callback on a block."""
 
-    Gluon calls the callbacks of a block in a loop over them, in which none may go: one that is
-    removed while it runs does nothing from then on, and goes later.
-    """
-
-    _running = _removed = False
-
-    def on(self, register: Callable[[Callback], Any]) -> _Callback:
-        self._handle = register(self)
+    def before(self, block: Block) -> _Callback:
+        self.block, self._handle = block, block.register_forward_pre_hook(self)
         return self
 
+    def after(self, block: Block) -> _Callback:
+        self.block, self._handle = block, block.register_forward_hook(self)
+        return self
+
+    def remove(self) -> None:
+        self._handle.detach()
+
+    silenced = False  # what is being called cannot be removed
+
     def __call__(self, *args: Any) -> None:
-        if self._removed:
-            return
-        self._running = True
-        try:
+        if not self.silenced:
             super().__call__(*args)
-        finally:
-            self._running = False
-
-    def remove(self) -> bool:
-        self._removed = True
-        if not self._running:
-            self._handle.detach()
-        return not self._running
 
 
-class _Unhybridised:
-    """Has a net run un-hybridised, each of its blocks by itself; its compiled graph is kept."""
+def _remove_idle(callbacks: list[_Callback]) -> list[_Callback]:
+    """Removes callbacks from blocks that are not being called; returns the others, silenced.
 
-    def __init__(self, root: _Root, guard: Guard, recorder: Recorder) -> None:
-        self._root, self._guard, self._recorder = root, guard, recorder
-        self._before = root.block.__dict__.get("forward")
-        self._forward = root.block.forward
-        root.block.forward = self._run
+    Gluon calls the callbacks of a block in a loop over them, in which none may go.
+    """
+    busy = _blocks_being_called()
+    waiting = [callback for callback in callbacks if callback.block in busy]
+    for callback in callbacks:
+        if callback.block in busy:
+            callback.silenced = True
+        else:
+            callback.remove()
+    return waiting
 
-    def _run(self, *args: Any) -> Any:
-        hybridised = [
-            block
-            for block in _blocks_of(self._root.block)
-            if isinstance(block, HybridBlock) and block._active
-        ]
-        if not hybridised:
-            return self._forward(*args)
-        try:
-            for block in hybridised:
-                block._active = False
-            return self._forward(*args)
-        except Exception as error:
-            if self._guard.fault is not None:
-                raise  # it is ours, and the user wants it
-            reason = error
-        finally:
-            for block in hybridised:
-                block._active = True
-        output = self._forward(*args)  # the user's own error comes again, from the user's own code
-        self._root.only_hybridised = True
-        self._recorder.note(
-            f"{self._root.name}, inner blocks",
-            f"the net runs only hybridised ({type(reason).__name__}: {reason})",
-        )
-        return output
 
-    def remove(self) -> bool:
-        if self._root.block.__dict__.get("forward") == self._run:
-            del self._root.block.__dict__["forward"]
-            if self._before is not None:
-                self._root.block.forward = self._before
-        return True
+def _blocks_being_called() -> set[Block]:
+    called = set()
+    for top in sys._current_frames().values():
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code is Block.__call__.__code__:
+                called.add(frame.f_locals["self"])
+            frame = frame.f_back
+    return called
+
+
+def _outermost_hybridised(block: Block) -> Iterator[Block]:
+    if runs_compiled(block):
+        yield block
+        return
+    for child in block._children.values():
+        yield from _outermost_hybridised(child)
 
 
 def _blocks_of(block: Block, path: str = "") -> dict[Block, str]:
@@ -331,8 +377,8 @@ def _blocks_of(block: Block, path: str = "") -> dict[Block, str]:
 
 
 def _role(parameter: Parameter) -> Role:
-    if not parameter._differentiable:
-        return Role.BUFFER  # running statistics and constants
+    if isinstance(parameter, Constant) or not parameter._differentiable:
+        return Role.BUFFER  # constants and running statistics
     leaf = parameter.name.rpartition("_")[2]
     return Role.BIAS if "bias" in leaf or leaf == "beta" else Role.WEIGHT
 

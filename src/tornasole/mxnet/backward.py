@@ -6,6 +6,7 @@ of MXNet's library; while somebody waits for gradients, a function of ours stand
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -31,45 +32,49 @@ class BackwardPasses:
 
     def __init__(self) -> None:
         self._waiters: list[Waiter] = []
-        self._original: Callable[..., int] | None = None
+        self._original: Callable[..., int] = getattr(_LIB, _BACKWARD)
+        self._lock = threading.RLock()
 
     def add(self, waiter: Waiter) -> None:
-        if waiter not in self._waiters:
-            self._waiters.append(waiter)
-        if self._original is None:
-            self._original = getattr(_LIB, _BACKWARD)
+        with self._lock:
+            if waiter not in self._waiters:
+                self._waiters.append(waiter)
             setattr(_LIB, _BACKWARD, self._run)
 
     def remove(self, waiter: Waiter) -> None:
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
-        if not self._waiters and self._original is not None:
-            setattr(_LIB, _BACKWARD, self._original)
-            self._original = None
+        with self._lock:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            if not self._waiters:
+                setattr(_LIB, _BACKWARD, self._original)
 
     def _run(self, *args: Any) -> int:
-        assert self._original is not None
         if args[_NUMBER_OF_VARIABLES]:
             return self._original(*args)
-        awaited = [(waiter, waiter.awaited()) for waiter in self._waiters]
-        # MXNet marks the data whose gradients are fresh; Trainer relies on the marks.
-        marked = {
-            parameter: parameter._data[0]._fresh_grad
-            for _, parameters in awaited
-            for parameter in parameters
-        }
-        for parameter in marked:
+        with self._lock:  # marks are shared, and nets may run in several threads
+            awaited = [(waiter, waiter.awaited()) for waiter in tuple(self._waiters)]
+            status, fresh = self._run_marked(args, {p for _, each in awaited for p in each})
+        for waiter, parameters in awaited:
+            waiter.arrived([parameter for parameter in parameters if parameter in fresh])
+        return status
+
+    def _run_marked(
+        self, args: tuple[Any, ...], parameters: set[Parameter]
+    ) -> tuple[int, set[Parameter]]:
+        """Returns also whose gradients the pass wrote.
+
+        MXNet marks the data whose gradients are fresh, and Trainer relies on the marks.
+        """
+        before = {p for p in parameters if p._data[0]._fresh_grad}
+        for parameter in parameters:
             parameter._data[0]._fresh_grad = False
         try:
             status = self._original(*args)
         finally:
-            fresh = {parameter for parameter in marked if parameter._data[0]._fresh_grad}
-            for parameter, was_fresh in marked.items():
-                if was_fresh:
-                    parameter._data[0]._fresh_grad = True
-        for waiter, parameters in awaited:
-            waiter.arrived([parameter for parameter in parameters if parameter in fresh])
-        return status
+            fresh = {p for p in parameters if p._data[0]._fresh_grad}
+            for parameter in before:
+                parameter._data[0]._fresh_grad = True
+        return status, fresh
 
 
 backward_passes = BackwardPasses()

@@ -103,6 +103,7 @@ class ModuleAdapter(LayerAdapter):
 
     def detach(self) -> None:
         self._disarm()
+        self._stop_waiting()
         eager_stance.release(self)
         for root in self._roots:
             root.let_go()
@@ -133,7 +134,7 @@ class ModuleAdapter(LayerAdapter):
         if not root.called:
             root.called = True
             self._settle(root, module)
-        if self._begin():
+        if self._begin(trains=torch.is_grad_enabled()):
             self._arm()
             self._record_parameters()
             if self._recorder.wants_role(Role.INPUT):
@@ -168,6 +169,7 @@ class ModuleAdapter(LayerAdapter):
                 )
                 root.called = True
                 self._disarm()
+                self._stop_waiting()
                 self._watch_calls(root, compiled)
                 self._begin_step()
                 self._record_parameters()
@@ -197,7 +199,7 @@ class ModuleAdapter(LayerAdapter):
                     role = Role.OUTPUT if module is root.module else Role.LAYER_OUTPUT
                     callback = _Callback(self._guard, self._on_output, name, role)
                     self._armed.append(module.register_forward_hook(callback))
-        if wants(Role.GRADIENT):
+        if wants(Role.GRADIENT) and not self._armed_gradients:  # else a lingering step waits
             callback = _Callback(self._guard, self._on_gradient)
             for name, _, parameter in self._parameters():
                 if parameter.requires_grad and parameter.is_leaf:
@@ -208,13 +210,16 @@ class ModuleAdapter(LayerAdapter):
             after = _OptimizerCallback(self._guard, self._on_optimizer_step)
             self._armed.append(register_optimizer_step_post_hook(after))
 
-    def _disarm(self, keep_gradients: bool = False) -> None:
+    def _disarm(self) -> None:
         armed, self._armed = self._armed, []
-        if not keep_gradients:
-            armed, self._armed_gradients = armed + self._armed_gradients, []
-            self._gradients.clear()
-            self._arrived.clear()
-            self._owed.clear()
+        for handle in armed:
+            handle.remove()
+
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
+        armed, self._armed_gradients = self._armed_gradients, []
+        self._gradients.clear()
+        self._arrived.clear()
         for handle in armed:
             handle.remove()
 
@@ -255,9 +260,11 @@ class ModuleAdapter(LayerAdapter):
     ) -> None:
         self._record_loss(name, (args, kwargs), output)
 
-    def _record(self, name: str, kind: str, roles: tuple[Role, ...], value: Any) -> None:
+    def _record(
+        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, awaited: bool = False
+    ) -> None:
         if not _in_backward():  # else computed again, by activation checkpointing
-            super()._record(name, kind, roles, value)
+            super()._record(name, kind, roles, value, awaited)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         """Notes which gradients a backward pass brings; they are recorded when it is over."""
@@ -279,7 +286,7 @@ class ModuleAdapter(LayerAdapter):
                 items.append((name, Role.GRADIENT, parameter.grad))
             elif name is not None:
                 self._recorder.note(name, "it was gone before the backward pass was over")
-        self._recorder.record_many(items)
+        self._recorder.record_many(items, awaited=True)
         self._has_come(Role.GRADIENT)
 
     def _on_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

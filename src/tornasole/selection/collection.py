@@ -122,6 +122,14 @@ class Collection:
         self._regexes = compiled(f"include_regex of collection {self._name!r}", regexes)
         self._changed()
 
+    def exclude(self, t: str | Iterable[Any]) -> None:
+        """Take back what ``include`` was given, once."""
+        for regex in compiled(f"include_regex of collection {self._name!r}", t):
+            if regex in self._regexes:
+                place = self._regexes.index(regex)
+                self._regexes = self._regexes[:place] + self._regexes[place + 1 :]
+        self._changed()
+
     def include(self, t: str | Iterable[Any]) -> None:
         """Add a regex or a (nested) list of regexes."""
         if t is None:
@@ -147,6 +155,11 @@ class Collection:
         self._seen.clear()
         self._changed()
 
+    @property
+    def asked_names(self) -> frozenset[str]:
+        """The names asked for."""
+        return self._asked
+
     def has_tensor_name(self, tname: str) -> bool:
         """Whether the name is among ``tensor_names``."""
         return tname in self._asked or tname in self._seen
@@ -167,10 +180,6 @@ class Collection:
     def note_tensor_name(self, tname: str) -> None:
         """List a tensor that was found to belong; nobody's membership changes."""
         self._seen.add(tname)
-
-    def forget_seen_names(self) -> None:
-        """List only the names that were asked for, as before anything was saved."""
-        self._seen.clear()
 
     @property
     def reduction_config(self) -> ReductionConfig | None:

@@ -223,12 +223,15 @@ class Plan:
         )
 
     def _default_of(self, mode: ModeKeys) -> SaveConfigMode:
-        return self._save_config.resolved(mode, self._default)
+        return self._in_its_sense(self._save_config.resolved(mode, self._default))
 
     def _resolved(
         self, collection: Collection, mode: ModeKeys, default: SaveConfigMode
     ) -> SaveConfigMode:
         config = collection.save_config.resolved(mode, default)
+        return config if config is default else self._in_its_sense(config)
+
+    def _in_its_sense(self, config: SaveConfigMode) -> SaveConfigMode:
         return config.with_save_steps_overriding() if self._save_steps_override else config
 
     def reduction_config_of(self, collection: Collection) -> ReductionConfig:

@@ -218,7 +218,7 @@ class SaveConfig:
 
     def __init__(
         self,
-        mode_save_configs: Mapping[ModeKeys, SaveConfigMode | None] | None = None,
+        mode_save_configs: Mapping[ModeKeys, SaveConfigMode | SaveConfig | None] | None = None,
         save_interval: int | None = None,
         start_step: int | None = None,
         end_step: int | None = None,
@@ -252,8 +252,12 @@ class SaveConfig:
         own = self._modes.get(_checked_mode(mode))
         return SaveConfigMode(**self._open_fields) if own is None else own
 
-    def set_save_config(self, mode: ModeKeys, save_config_mode: SaveConfigMode) -> None:
-        """Give a mode a configuration of its own."""
+    def set_save_config(
+        self, mode: ModeKeys, save_config_mode: SaveConfigMode | SaveConfig
+    ) -> None:
+        """Give a mode a configuration of its own: of a ``SaveConfig``, that of the mode."""
+        if isinstance(save_config_mode, SaveConfig):
+            save_config_mode = save_config_mode.get_save_config(mode)
         if not isinstance(save_config_mode, SaveConfigMode):
             raise SMDebugValueError(
                 f"The configuration of {_checked_mode(mode).name} must be a SaveConfigMode, "
@@ -315,14 +319,14 @@ class SaveConfig:
             return None
         if not isinstance(params, Mapping):
             raise SMDebugTypeError(f"A SaveConfig is made of a dict by mode, not of {params!r}")
-        modes: dict[ModeKeys, SaveConfigMode | None] = {}
+        modes: dict[ModeKeys, SaveConfigMode | SaveConfig | None] = {}
         for key, config in params.items():
             mode = _checked_mode(
                 ModeKeys.__members__.get(key.upper(), key) if isinstance(key, str) else key
             )
             modes[mode] = (
                 config
-                if isinstance(config, SaveConfigMode)
+                if isinstance(config, (SaveConfigMode, SaveConfig))
                 else SaveConfigMode.from_dict(config, default_values)
             )
         return cls(modes)
