@@ -1,4 +1,4 @@
-"""The statements of seeds 002 and 004 about hooks and modes, one by one, under both names."""
+"""What the documentation of ``smdebug`` states about hooks and modes, one by one, under both names."""
 
 import json
 
