@@ -1,4 +1,4 @@
-"""What the documentation of ``smdebug`` states about hooks and modes, one by one, under both names."""
+"""What the documentation of ``smdebug`` states about hooks and modes, under both names."""
 
 import json
 
