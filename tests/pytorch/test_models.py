@@ -223,8 +223,8 @@ def test_a_lingering_step_that_fills_the_queue_does_not_stop_training(new_hook, 
     training.join(30)
     assert not training.is_alive()
     hook.close()
-    assert read().tensor("gradient/Linear_weight").steps() == [0]
     assert read().tensor("mine").steps() == [0, 1, 2]
+    assert read().tensor("Linear_weight").steps() == [0]
 
 
 def test_a_due_step_whose_backward_pass_never_comes_is_saved_all_the_same(new_hook, read):
@@ -238,6 +238,106 @@ def test_a_due_step_whose_backward_pass_never_comes_is_saved_all_the_same(new_ho
     assert not hook._recorder.lingering
     hook.close()
     assert read().steps() == [0]
+
+
+def evaluate_between(model, loss, loss_first, steps=4):
+    """A call without gradients, and its loss, between a call and its backward pass."""
+    losses = []
+    for number in range(steps):
+        output = model(torch.full((2, 4), number + 1.0))
+        value = loss(output, torch.zeros(2, 3)) if loss_first else None
+        with torch.no_grad():
+            loss(model(torch.ones(2, 4)), 100 * torch.ones(2, 3))
+        if not loss_first:
+            value = loss(output, torch.zeros(2, 3))
+        model.zero_grad()
+        value.backward()
+        losses.append((value.item(), model.weight.grad.clone()))
+    return losses
+
+
+@pytest.mark.parametrize("loss_first", [True, False])
+@pytest.mark.parametrize("interval", [1, 2, 4])
+def test_a_call_without_gradients_in_between_takes_nothing_from_the_step_before(
+    new_hook, read, interval, loss_first
+):
+    model, loss = nn.Linear(4, 3), nn.MSELoss()
+    hook = new_hook(
+        include_collections=["gradients"], save_config=smd.SaveConfig(save_interval=interval)
+    )
+    hook.register_module(model)
+    hook.register_loss(loss)
+    expected = evaluate_between(model, loss, loss_first)
+    hook.close()
+    trial = read()
+    gradient, output = trial.tensor("gradient/Linear_weight"), trial.tensor("MSELoss_output_0")
+    trained = [step for step in range(0, 8, interval) if step % 2 == 0]
+    assert gradient.steps() == trained
+    for step in trained:
+        value, weight = expected[step // 2]
+        assert output.value(step) == pytest.approx(value)
+        assert (gradient.value(step) == weight.numpy()).all()
+    assert "MSELoss_output_1" not in trial.tensor_names()
+    if interval == 1:
+        assert output.steps() == list(range(8))
+
+
+def test_a_due_call_without_gradients_takes_none_of_a_step_that_is_not_due(new_hook, read):
+    model = nn.Linear(4, 3)
+    hook = new_hook(
+        include_collections=["gradients", "weights"],
+        save_config=smd.SaveConfig(save_steps=[1], save_interval=100, start_step=1),
+    )
+    hook.register_module(model)
+    output = model(torch.ones(2, 4))
+    with torch.no_grad():
+        model(torch.ones(2, 4))
+    output.sum().backward()
+    hook.close()
+    assert read().tensor_names() == ["Linear_weight"]
+
+
+def test_a_batch_that_is_skipped_does_not_get_the_gradients_of_the_next(new_hook, read):
+    model, loss = nn.Linear(4, 3), nn.MSELoss()
+    hook = new_hook(include_collections=["gradients"], save_config=smd.SaveConfig(save_interval=2))
+    hook.register_module(model)
+    hook.register_loss(loss)
+    for number in range(4):
+        value = loss(model(torch.full((2, 4), number + 1.0)), torch.zeros(2, 3))
+        if number != 0:
+            value.backward()
+    hook.close()
+    trial = read()
+    assert trial.tensor("gradient/Linear_weight").steps() == [2]
+    assert trial.tensor("MSELoss_output_0").steps() == [0, 2]
+
+
+def test_a_model_without_anything_to_train_does_not_linger(new_hook):
+    model = nn.Linear(4, 3).requires_grad_(False)
+    hook = new_hook(
+        include_collections=["gradients", "weights"],
+        save_config=smd.SaveConfig(save_interval=100),
+    )
+    hook.register_module(model)
+    for _ in range(2):
+        model(torch.ones(2, 4))
+    assert not hook._recorder.lingering
+
+
+def test_optimizer_variables_of_a_step_come_after_another_call(new_hook, read):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    hook = new_hook(
+        include_collections=["optimizer_variables"],
+        save_config=smd.SaveConfig(save_interval=100),
+    )
+    hook.register_module(model)
+    model(torch.ones(2, 4)).sum().backward()
+    with torch.no_grad():
+        model(torch.ones(2, 4))
+    optimizer.step()
+    hook.close()
+    assert read().tensor("optimizer/Adam/Linear_weight/exp_avg").steps() == [0]
 
 
 def test_an_object_that_holds_itself_is_walked_once(record):

@@ -46,16 +46,17 @@ class BufferPool:
             # Not under our lock: the writer gives memory back while it holds its own.
             self._hurry()
             with self._change:
-                if not self._has_room(size, held):
+                if not self.has_room(size, held):
                     self._change.wait()
         return buffer
 
-    def _has_room(self, size: int, held: int) -> bool:
+    def has_room(self, size: int, held: int = 0) -> bool:
+        """Whether a step that already holds some bytes would get a buffer of the size."""
         return self._lent + size <= self._limit or self._lent <= held
 
     def _lend(self, size: int, held: int) -> Bytes | None:
         with self._change:
-            if not self._has_room(size, held):
+            if not self.has_room(size, held):
                 return None
             self._lent += size
             alike = self._free.get(size)

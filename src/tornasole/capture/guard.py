@@ -29,7 +29,7 @@ class NotOurs(Exception):
 class Guard:
     """Runs our code for the framework. After the first fault it stands aside: nothing more is run.
 
-    One thread at a time: a net may run in several.
+    One thread at a time, with ``lock``: a model may run in several.
 
     Args:
         on_error: ``"warn"`` logs the fault and lets training go on; ``"raise"`` raises it into
@@ -49,14 +49,14 @@ class Guard:
             raise SMDebugValueError(f"on_error must be 'warn' or 'raise', not {on_error!r}.")
         self._raises = on_error == "raise"
         self._stand_aside, self._what_remains = stand_aside, what_remains
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._unmet: Exception | None = None  # a fault of run_apart that training has not met yet
         self.fault: Exception | None = None
         self.passed_on: Exception | None = None  # the last error that was not ours
 
     def run(self, function: Callable[..., T], *args: Any) -> T | None:
         """Calls the function; a fault of it is logged or raised, as the user chose."""
-        with self._lock:
+        with self.lock:
             if self.fault is not None:
                 self.meet()
                 return None

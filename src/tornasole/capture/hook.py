@@ -292,11 +292,11 @@ class Hook:
         """Whether nothing is saved any more: closed, failed, or a copy in a forked process."""
         return self._closed or self._guard.fault is not None
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, trains: bool = True) -> None:
         if not self._prepared:
             self._prepared = True
             self._prepare()
-        self._recorder.begin_step()
+        self._recorder.begin_step(trains)
 
     # -- collections -------------------------------------------------------------------------------
 
@@ -456,7 +456,8 @@ class Hook:
         try:
             self._guard.run(self._recorder.finish)
         finally:
-            self._detach()
+            with self._guard.lock:
+                self._detach()
             self._finish_writing(error)
 
     def _finish_writing(self, error: BaseException | None) -> None:

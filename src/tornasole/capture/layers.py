@@ -7,18 +7,15 @@ that wants it, and takes it off again when the next one begins.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tornasole.capture.guard import Guard
 from tornasole.capture.hook import Hook
 from tornasole.capture.recorder import Recorder
 from tornasole.selection import Collection
 from tornasole.types import Role
-
-log = logging.getLogger("tornasole")
 
 Layer = TypeVar("Layer")
 
@@ -40,7 +37,7 @@ class LayerCollection(Collection, Generic[Layer]):
     def is_empty(self) -> bool:
         return super().is_empty and not self._layers
 
-    def resolve(self, patterns: Callable[[Layer, bool, bool], list[str] | None]) -> list[str]:
+    def resolve(self, patterns: Callable[[Layer, bool, bool], list[str] | None]) -> list[Layer]:
         """Turns layers into patterns of tensor names, once their model is registered.
 
         Args:
@@ -48,43 +45,38 @@ class LayerCollection(Collection, Generic[Layer]):
                 registered model.
 
         Returns:
-            The classes of those layers that are in none.
+            Those layers that are in none; their model may be registered later.
         """
-        unknown = []
         layers, self._unresolved = self._unresolved, []
         for layer in layers:
             found = patterns(layer, *self._layers[layer])
             if found is None:
-                unknown.append(type(layer).__name__)
+                self._unresolved.append(layer)
             else:
                 self.include(found)
-        return unknown
+        return list(self._unresolved)
 
     @property
     def unresolved(self) -> bool:
-        """Whether layers were added since ``resolve`` was last called."""
+        """Whether there are layers whose model was not found yet."""
         return bool(self._unresolved)
 
 
 class LayerAdapter:
     """Watches the models and losses of one hook.
 
-    A framework's adapter calls ``_begin`` when a model is called, ``_record`` when tensors appear,
-    and ``_has_come`` when the step has something that it waited for.
-
     Args:
         recorder: Told what appears.
         guard: Between our faults and the model.
-        begin_step: Called when a registered model is called.
+        begin_step: Called when a registered model is called, with whether it may be trained.
     """
 
     tensor_type: ClassVar[type]
 
-    def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, guard: Guard, begin_step: Callable[[bool], None]
+    ) -> None:
         self._recorder, self._guard, self._begin_step = recorder, guard, begin_step
-        self._owed: set[Role] = set()  # what a due step has not had yet
-        self._owing = -1  # the number of that step
-        self._counts: dict[str, int] = {}
 
     def patterns(self, layer: Any, inputs: bool, outputs: bool) -> list[str] | None:
         """Patterns of the names of a layer's inputs and outputs; ``None`` if it is not ours."""
@@ -98,21 +90,17 @@ class LayerAdapter:
         """Leaves nothing of ours on models and losses."""
         raise NotImplementedError
 
-    def record_output(self, name: str, value: Any) -> None:
-        """Records a loss that the user hands over, under ``<name>_output_<i>``."""
-        self._record(name, "output", (Role.LOSS,), value)
-
     def _name_of(self, layer: Any) -> str | None:
         """The name of a layer of a registered model."""
         raise NotImplementedError
 
     def _disarm(self) -> None:
-        """Takes off what is attached for one step."""
+        """Takes off what is there for one step."""
         raise NotImplementedError
 
     def _stop_waiting(self) -> None:
-        """No gradients are awaited any more."""
-        self._owed.clear()
+        """Takes off what is there until a step has what it owes."""
+        raise NotImplementedError
 
     def _begin(self, trains: bool) -> bool:
         """Begins the next step; returns whether it keeps anything.
@@ -120,80 +108,71 @@ class LayerAdapter:
         Args:
             trains: Whether a backward pass may follow.
         """
-        recorder = self._recorder
         self._disarm()
-        recorder.awaiting = bool(self._owed) and self._owing == recorder.step
-        recorder.barren = not trains
-        self._begin_step()
-        if not recorder.lingering:
+        self._begin_step(trains)
+        if not self._recorder.lingering:
             self._stop_waiting()
-        if recorder.active:
-            self._counts.clear()
-        return recorder.active
+        return self._recorder.active
 
-    def _owe(self, gradients: bool, losses: bool) -> None:
-        """Notes what may still come after the model's call, as far as the step wants it."""
-        comes = {Role.GRADIENT: gradients, Role.LOSS: losses}
-        self._owed = {role for role in comes if comes[role] and self._recorder.wants_role(role)}
-        self._owing = self._recorder.step
-
-    def _has_come(self, role: Role) -> None:
-        """Notes that a step has what it waited for; a lingering one may end."""
-        self._owed.discard(role)
-        if not self._owed:
-            self._recorder.end_lingering()
+    def _can_train(self, value: Any) -> bool:
+        """Whether a gradient could be computed from this, which was just computed."""
+        raise NotImplementedError
 
     def _record(
-        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, awaited: bool = False
+        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, owed: Role | None = None
     ) -> None:
-        """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``.
-
-        The i-th has the i-th of the roles, or the last; counting goes on when a layer runs again in
-        the step.
-        """
-        stem = f"{name}_{kind}_"
-        first = self._counts.get(stem, 0)
+        """Records the tensors in a nest of containers under ``<name>_<kind>_<i>``."""
         tensors = list(tensors_in(value, self.tensor_type))
-        self._counts[stem] = first + len(tensors)
-        self._recorder.record_many(
-            (
-                (f"{stem}{first + i}", roles[min(i, len(roles) - 1)], tensor)
-                for i, tensor in enumerate(tensors)
-            ),
-            awaited,
-        )
+        self._recorder.record_numbered(f"{name}_{kind}_", roles, tensors, owed)
+
+    def record_output(self, name: str, value: Any) -> None:
+        """Records a loss that the user hands over, under ``<name>_output_<i>``."""
+        self._record_loss(name, (), value)
 
     def _record_loss(self, name: str, inputs: Any, output: Any) -> None:
         """What a loss returns is the loss; what it is given is prediction, label and the rest."""
-        if self._recorder.active or self._recorder.lingering:
-            given = (Role.PREDICTION, Role.LABEL, Role.INPUT)
-            self._record(name, "input", given, inputs, awaited=True)
-            self._record(name, "output", (Role.LOSS,), output, awaited=True)
-            self._has_come(Role.LOSS)
+        if not (self._recorder.active or self._recorder.lingering):
+            return
+        owed = Role.LOSS if self._can_train(output) else None
+        given = (Role.PREDICTION, Role.LABEL, Role.INPUT)
+        self._record(name, "input", given, inputs, owed)
+        self._record(name, "output", (Role.LOSS,), output, owed)
+        if owed is not None:
+            self._recorder.has_come(Role.LOSS)
+
+
+class FindsLayers(Protocol):
+    """The part of an adapter that its hook needs."""
+
+    def patterns(self, layer: Any, inputs: bool, outputs: bool) -> list[str] | None:
+        """Patterns of the names of a layer's inputs and outputs; ``None`` if it is not ours."""
+
+    def detach(self) -> None:
+        """Leaves nothing of ours on models and losses."""
 
 
 class LayerHook(Hook):
     """The hook of a framework with models made of layers; ``_connect`` makes its ``_adapter``."""
 
-    _adapter: LayerAdapter
+    _adapter: FindsLayers
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, trains: bool = True) -> None:
         for collection in self._collections.values():
             if isinstance(collection, LayerCollection) and collection.unresolved:
-                for name in collection.resolve(self._adapter.patterns):
-                    log.warning(
-                        "Collection %r asks for a %s that is in no registered model; "
-                        "it is left out.",
-                        collection.name,
-                        name,
+                for layer in collection.resolve(self._adapter.patterns):
+                    self._recorder.note(
+                        f"{type(layer).__name__} in collection {collection.name!r}",
+                        "it is in no registered model",
                     )
-        super()._begin_step()
+        super()._begin_step(trains)
 
     def _detach(self) -> None:
         self._adapter.detach()
 
 
-def tensors_in(value: Any, kind: type, inside: tuple[int, ...] = ()) -> Iterator[Any]:
+def tensors_in(
+    value: Any, kind: type | tuple[type, ...], inside: tuple[int, ...] = ()
+) -> Iterator[Any]:
     """Every tensor in a nest of sequences, mappings and dataclasses, in order."""
     if isinstance(value, kind):
         yield value

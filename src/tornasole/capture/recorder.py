@@ -30,6 +30,11 @@ _QUEUE_FULL = "It was dropped because the queue of raw values was full (when_ful
 class Recorder:
     """Counts steps, asks the plan what is due, and turns tensors into records.
 
+    A step may owe something, such as the gradients of its backward pass. If it does when the next
+    one begins, it lingers until that has come: two calls of a model before one backward pass are
+    common, and so is a call without gradients between a call and its backward pass. It lingers no
+    longer than until a step begins that is due and brings its own.
+
     Args:
         plan: What is due.
         kinds: How to look into tensors; the first kind that admits one is used.
@@ -42,12 +47,6 @@ class Recorder:
         mode: The mode of the steps that begin from now on.
         mode_steps: The latest step of each mode that has had one.
         dropped: How many raw values were dropped because the queue was full.
-        awaiting: Set by an adapter: whether the current step still waits for something, such as its
-            backward pass. If it does when the next one begins, it lingers: what the next steps do
-            not want themselves is recorded as the lingering step's, until ``end_lingering``. It
-            does not linger into a step that is due itself, unless that one is ``barren``.
-        barren: Set by an adapter: whether the next step will bring nothing that is awaited, such as
-            a forward pass without a backward one.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Recorder:
         self.dropped = 0
         self.members: dict[str, set[str]] = {}
         self._open = _Step(0, ModeKeys.GLOBAL, 0, None)  # holds what comes before the first step
-        self.awaiting = self.barren = False
+        self._has_trained = False  # whether a step before the current one could train
         self._lingering: _Step | None = None
         self._behind: list[_Step] = []  # steps that are over, but later than the lingering one
         self._noted: set[str] = set()
@@ -75,8 +74,12 @@ class Recorder:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def begin_step(self) -> None:
-        """Ends the step before and begins the next one of the current mode."""
+    def begin_step(self, trains: bool = True) -> None:
+        """Ends the step before and begins the next one of the current mode.
+
+        Args:
+            trains: Whether it can bring losses and gradients to train with.
+        """
         with self._lock:
             before = self._open
             mode = self.mode
@@ -86,21 +89,34 @@ class Recorder:
             if mode is ModeKeys.GLOBAL:
                 mode_step = self.step
             due = self._plan.at(mode, mode_step)
-            awaiting, self.awaiting = self.awaiting, False
-            hurried, self.barren = due is not None and not self.barren, False
+            step = _Step(self.step, mode, mode_step, due, trains)
             if self.step == 0:  # what came before the first step is the first step's
-                self._open = _Step(self.step, mode, mode_step, due)
-                self._open.entries, self._open.lease = before.entries, before.lease
+                step.entries, step.lease = before.entries, before.lease
+                self._open = step
                 return
-            if awaiting and before.due is not None and not hurried:
+            brings_its_own = due is not None and trains
+            if before.owed and not brings_its_own:
                 self.end_lingering()
                 self._lingering = before
             else:
                 self._end(before)
             late = self._lingering
-            if late is not None and (hurried or self.step - late.number > _LONGEST_LINGER):
+            if late is not None and (brings_its_own or self.step - late.number > _LONGEST_LINGER):
                 self.end_lingering()
-            self._open = _Step(self.step, mode, mode_step, due)
+            self._has_trained = self._has_trained or before.trains
+            self._open = step
+
+    def take_back_step(self) -> None:
+        """The step that was begun did not take place: the next one has its number."""
+        with self._lock:
+            step = self._open
+            step.release()
+            self.step -= 1
+            for mode in {step.mode, ModeKeys.GLOBAL}:
+                self.mode_steps[mode] -= 1
+                if self.mode_steps[mode] < 0:
+                    del self.mode_steps[mode]
+            self._open = _Step(max(self.step, 0), step.mode, max(step.mode_step - 1, 0), None)
 
     def end_lingering(self) -> None:
         """Nothing is awaited any more: hands over the step that lingered, and those behind it."""
@@ -109,6 +125,25 @@ class Recorder:
             behind, self._behind = self._behind, []
             for step in ([late] if late is not None else []) + behind:
                 self._end(step)
+
+    def owe(self, *roles: Role) -> None:
+        """The current step waits for tensors of these roles, as far as it wants them."""
+        self._open.owed = {role for role in roles if self.wants_role(role)}
+
+    def has_come(self, role: Role) -> None:
+        """What was owed is there; a lingering step that owes nothing more ends."""
+        with self._lock:
+            late = self._lingering
+            if late is None:
+                self._open.owed.discard(role)
+                return
+            late.owed.discard(role)
+            if not late.owed:
+                self.end_lingering()
+
+    def trains_after_all(self) -> None:
+        """The current step brings losses and gradients, though that was not to be seen before."""
+        self._open.trains = True
 
     def finish(self) -> None:
         """Hands over what is left; what was saved before any step makes a step of its own."""
@@ -144,6 +179,11 @@ class Recorder:
         return self._open.due is not None
 
     @property
+    def due(self) -> object | None:
+        """What the current step keeps: the same object for steps that keep the same."""
+        return self._open.due
+
+    @property
     def lingering(self) -> bool:
         """Whether an earlier step still waits for something."""
         return self._lingering is not None
@@ -164,25 +204,55 @@ class Recorder:
         """Keeps a tensor, if it is wanted: copied or reduced when this returns."""
         self.record_many(((name, role, value),))
 
-    def record_many(self, items: Iterable[Item], awaited: bool = False) -> None:
+    def record_many(self, items: Iterable[Item], owed: Role | None = None) -> None:
         """Keeps those tensors that are wanted, together.
 
         Args:
             items: Name, role and value of each.
-            awaited: Whether they are what a lingering step waits for.
+            owed: What they are of that a step may owe; a lingering one may be that step.
         """
         with self._lock:
-            step = self._open if self._open.due is not None else self._lingering
-            if awaited and self._lingering is not None:
-                step = self._lingering
-            if step is None or step.due is None or not self._keeps:
+            step = self._step_of(owed)
+            if step is not None:
+                self._record(step, items)
+
+    def record_numbered(
+        self, stem: str, roles: Sequence[Role], values: Sequence[Any], owed: Role | None = None
+    ) -> None:
+        """Keeps tensors under ``<stem><i>``; counting goes on if this is called again in the step.
+
+        The i-th has the i-th of the roles, or the last.
+        """
+        with self._lock:
+            step = self._step_of(owed)
+            if step is None:
                 return
-            batch = _Batch(step, time.time())
-            for name, role, value in items:
-                form = step.due.form(name, role)
-                if form is not None:
-                    self._add(batch, name, role, value, form)
-            self._finish(batch)
+            first = step.counts.get(stem, 0)
+            step.counts[stem] = first + len(values)
+            last = len(roles) - 1
+            self._record(
+                step,
+                [(f"{stem}{first + i}", roles[min(i, last)], v) for i, v in enumerate(values)],
+            )
+
+    def _step_of(self, owed: Role | None) -> _Step | None:
+        """The step that a tensor belongs to, if that one keeps anything."""
+        late = self._lingering
+        if owed is not None and late is not None and (owed in late.owed or not self._open.trains):
+            return late
+        if owed is not None and not self._open.trains and self._has_trained:
+            return None  # it belongs to an earlier step, which was not due
+        return self._open if self._open.due is not None else None
+
+    def _record(self, step: _Step, items: Iterable[Item]) -> None:
+        if step.due is None or not self._keeps:
+            return
+        batch = _Batch(step, time.time())
+        for name, role, value in items:
+            form = step.due.form(name, role)
+            if form is not None:
+                self._add(batch, name, role, value, form)
+        self._finish(batch)
 
     def save(
         self, name: str, role: Role, value: Any, form: Form, when: float | None = None
@@ -233,7 +303,13 @@ class Recorder:
     ) -> None:
         if batch.step.lease is None:
             batch.step.lease = self._pool.lease()
-        buffer = batch.step.lease.take(size, self._held_beside(batch.step))
+        beside = self._held_beside(batch.step)
+        if beside and batch.step is not self._lingering and not self._pool.has_room(size):
+            # The writer gets nothing while a step lingers.
+            self.note("losses and gradients", "the queue is full: a step does not wait for them")
+            self.end_lingering()
+            beside = 0
+        buffer = batch.step.lease.take(size, beside)
         if buffer is None:
             record.lost = _QUEUE_FULL
             self.dropped += 1
@@ -293,10 +369,18 @@ class _Batch:
 class _Step:
     """A step that is under way."""
 
-    __slots__ = ("due", "entries", "fired", "lease", "mode", "mode_step", "number", "whole")
+    __slots__ = (
+        "counts", "due", "entries", "fired", "lease", "mode", "mode_step", "number", "owed",
+        "trains", "whole",
+    )  # fmt: skip
 
-    def __init__(self, number: int, mode: ModeKeys, mode_step: int, due: Due | None) -> None:
+    def __init__(
+        self, number: int, mode: ModeKeys, mode_step: int, due: Due | None, trains: bool = True
+    ) -> None:
         self.number, self.mode, self.mode_step, self.due = number, mode, mode_step, due
+        self.trains = trains
+        self.owed: set[Role] = set()
+        self.counts: dict[str, int] = {}
         self.entries: dict[str, tuple[Record, Form]] = {}
         self.fired: set[str] = set()
         self.lease: Lease | None = None

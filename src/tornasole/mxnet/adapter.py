@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -24,7 +24,7 @@ from tornasole.capture.layers import LayerAdapter, tensors_in
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
 from tornasole.mxnet.backward import backward_passes
-from tornasole.mxnet.hybrid import runs_compiled, unhybridised
+from tornasole.mxnet.hybrid import unhybridised
 from tornasole.types import Role
 
 log = logging.getLogger("tornasole")
@@ -37,15 +37,18 @@ class BlockAdapter(LayerAdapter):
 
     tensor_type = NDArray
 
-    def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, guard: Guard, begin_step: Callable[[bool], None]
+    ) -> None:
         super().__init__(recorder, guard, begin_step)
         self._roots: list[_Root] = []
         self._losses: dict[Block, str] = {}
         self._attached: list[_Callback] = []  # for good
-        self._armed: list[_Callback] = []  # for this step
         self._inner: list[_Callback] = []  # while the net runs
+        self._running = 0  # in how many threads
         self._calls = _Calls()
         self._late: list[_Named] = []  # parameters that were not initialised when the step began
+        self._names: dict[Parameter, str] = {}  # of those whose gradients are awaited
         self._only_hybridised: set[Block] = set()
 
     # -- nets and losses ---------------------------------------------------------------------------
@@ -60,8 +63,8 @@ class BlockAdapter(LayerAdapter):
                 )
         root = _Root(block, {name for root in self._roots for name in root.names.values()})
         self._roots.append(root)
-        callback = _Callback(self._guard, self._on_call, root)
-        self._attached.append(callback.before(block))
+        self._attached.append(_Callback(self._guard, self._on_call, root).before(block))
+        self._attached.append(_Callback(self._guard, self._on_return, root).after(block))
 
     def attach_loss(self, block: Block) -> None:
         """Records what the block returns as loss, and what it is given as prediction and label."""
@@ -72,8 +75,7 @@ class BlockAdapter(LayerAdapter):
         self._attached.append(callback.after(block))
 
     def detach(self) -> None:
-        every = [*self._attached, *self._armed, *self._inner]
-        self._attached, self._armed, self._inner = _remove_idle(every), [], []
+        self._attached, self._inner = _remove_idle([*self._attached, *self._inner]), []
         self._disarm()
         self._stop_waiting()
         self._roots, self._losses = [], {}
@@ -90,34 +92,37 @@ class BlockAdapter(LayerAdapter):
         array = next(tensors_in(args, NDArray), None)
         if array is None and next(tensors_in(args, Symbol), None) is not None:
             return  # a net around this one is being compiled
+        if not root.called and not root.is_initialised():
+            return
+        root.called = True
         context = None if array is None else array.context
-        if not self._calls.go_on(root, context, self._recorder.mode):
-            if not root.called and not root.is_initialised():
-                return
-            root.called = True
-            if self._begin(trains=autograd.is_recording()):
-                self._arm(root)
-                self._record_parameters()
+        goes_on = self._calls.go_on(root, context, self._recorder.mode)
+        if not goes_on and self._begin(trains=autograd.is_recording()):
+            root.refresh_names()
+            self._record_parameters()
+            if autograd.is_recording():
+                self._await(root)
         if self._recorder.active:
             self._arm_inner(root)
-        if self._recorder.wants_role(Role.INPUT):
             self._record(root.name, "input", (Role.INPUT,), args)
 
-    def _arm(self, root: _Root) -> None:
+    def _await(self, root: _Root) -> None:
         """Waits for what follows the net's call."""
-        root.refresh_names()
-        callback = _Callback(self._guard, self._on_root_output, root)
-        self._armed.append(callback.after(root.block))
-        if autograd.is_recording():
-            losses = any(isinstance(block, Loss) for block in (*root.names, *self._losses))
-            self._owe(gradients=True, losses=losses)
-            if self._recorder.wants_role(Role.GRADIENT):
-                backward_passes.add(self)
+        owed = []
+        if any(isinstance(block, Loss) for block in root.names) or self._losses:
+            owed.append(Role.LOSS)
+        if self._recorder.wants_role(Role.GRADIENT):
+            named = [(name, p) for name, _, p in self._parameters() if p.grad_req != "null"]
+            if named:
+                owed.append(Role.GRADIENT)
+                self._names = {parameter: name for name, parameter in named}
+                backward_passes.add(self._on_gradients, list(self._names))
+        self._recorder.owe(*owed)
 
     def _arm_inner(self, root: _Root) -> None:
         """Puts callbacks on inner blocks, as far as this step needs them, while the net runs."""
-        self._calls.running += 1
-        if self._calls.running > 1:
+        self._running += 1
+        if self._running > 1:
             return  # another thread runs the net for another context
         wants = self._recorder.wants_role
         inputs, outputs = wants(Role.LAYER_INPUT), wants(Role.LAYER_OUTPUT)
@@ -139,28 +144,21 @@ class BlockAdapter(LayerAdapter):
                 callback = _Callback(self._guard, self._on_output, name)
                 self._inner.append(callback.after(block))
         if self._inner or (losses and any(block in root.names for block in self._losses)):
-            for block in _outermost_hybridised(root.block):
-                if block not in self._only_hybridised:
-                    inside = [each for each in _blocks_of(block) if runs_compiled(each)]
-                    unhybridised.hold(block, inside, self)
+            unhybridised.hold(root.block, self, but=self._only_hybridised)
 
-    def _disarm_inner(self) -> None:
+    def _disarm(self) -> None:
         unhybridised.release(self)
-        self._calls.running = 0
+        self._running = 0
+        self._late = []
         inner, self._inner = self._inner, []
         for callback in inner:
             callback.remove()
 
-    def _disarm(self) -> None:
-        self._disarm_inner()
-        self._late = []
-        armed, self._armed = self._armed, []
-        for callback in armed:
-            callback.remove()
-
     def _stop_waiting(self) -> None:
-        super()._stop_waiting()
-        backward_passes.remove(self)
+        backward_passes.remove(self._on_gradients)
+
+    def _can_train(self, value: Any) -> bool:
+        return bool(autograd.is_recording())
 
     def is_ours(self, error: Exception) -> bool:
         return error is self._guard.fault or error is self._guard.passed_on
@@ -198,14 +196,15 @@ class BlockAdapter(LayerAdapter):
             (name, role, p._data[0]) for name, role, p in parameters if p._data is not None
         )
 
-    def _on_root_output(self, root: _Root, block: Block, args: Any, output: Any) -> None:
+    def _on_return(self, root: _Root, block: Block, args: Any, output: Any) -> None:
+        if not self._running:
+            return
         late, self._late = self._late, []
         self._record_data(late)
-        if self._recorder.wants_role(Role.OUTPUT):
-            self._record(root.name, "output", (Role.OUTPUT,), output)
-        self._calls.running -= 1
-        if self._calls.running <= 0:
-            self._disarm_inner()
+        self._record(root.name, "output", (Role.OUTPUT,), output)
+        self._running -= 1
+        if not self._running:
+            self._disarm()
 
     def _on_input(self, name: str, block: Block, args: Any) -> None:
         self._record(name, "input", (Role.LAYER_INPUT,), args)
@@ -217,24 +216,18 @@ class BlockAdapter(LayerAdapter):
         if next(tensors_in(output, NDArray), None) is not None:  # else it is being compiled
             self._record_loss(name, args, output)
 
-    def awaited(self) -> Sequence[Parameter]:
-        return self._guard.run(self._with_gradients) or ()
-
-    def _with_gradients(self) -> Sequence[Parameter]:
-        return [parameter for _, _, parameter in self._parameters() if parameter._grad is not None]
-
-    def arrived(self, parameters: Sequence[Parameter]) -> None:
-        if parameters:
-            self._guard.run(self._record_gradients, set(parameters))
+    def _on_gradients(self, arrived: set[Parameter]) -> None:
+        if arrived:
+            self._guard.run(self._record_gradients, arrived)
 
     def _record_gradients(self, arrived: set[Parameter]) -> None:
         items: list[Item] = [
             (f"gradient/{name}", Role.GRADIENT, parameter._grad[0])
-            for name, _, parameter in self._parameters()
+            for parameter, name in self._names.items()
             if parameter in arrived
         ]
-        self._recorder.record_many(items, awaited=True)
-        self._has_come(Role.GRADIENT)
+        self._recorder.record_many(items, Role.GRADIENT)
+        self._recorder.has_come(Role.GRADIENT)
 
 
 class _Root:
@@ -269,11 +262,11 @@ class _Root:
 
     def contexts(self) -> set[Any]:
         """Where the parameters are."""
-        return {context for parameter in self.parameters() for context in parameter.list_ctx()}
+        return {context for p in self.parameters() if _is_placed(p) for context in p.list_ctx()}
 
     def is_initialised(self) -> bool:
         """Whether the net can be called; where it cannot, MXNet raises."""
-        missing = [p.name for p in self.parameters() if p._data is None and not p._deferred_init]
+        missing = [parameter.name for parameter in self.parameters() if not _is_placed(parameter)]
         if missing:
             log.warning(
                 "%s was called, but %s%s not initialised: this call is no step. Call its "
@@ -286,16 +279,11 @@ class _Root:
 
 
 class _Calls:
-    """The calls of a net that make up the current step: one for each of its contexts.
-
-    Attributes:
-        running: How many of them are under way.
-    """
+    """The calls of a net that make up the current step: one for each of its contexts."""
 
     def __init__(self) -> None:
         self._kind: tuple[Any, ...] = ()
         self._contexts: set[Any] = set()
-        self.running = 0
 
     def go_on(self, root: _Root, context: Any, mode: Any) -> bool:
         """Whether a call belongs to the current step: the same net, for a context not yet seen."""
@@ -359,14 +347,6 @@ def _blocks_being_called() -> set[Block]:
     return called
 
 
-def _outermost_hybridised(block: Block) -> Iterator[Block]:
-    if runs_compiled(block):
-        yield block
-        return
-    for child in block._children.values():
-        yield from _outermost_hybridised(child)
-
-
 def _blocks_of(block: Block, path: str = "") -> dict[Block, str]:
     """Every block in the block, itself first, with the path to it; one in two places comes once."""
     found = {block: path}
@@ -374,6 +354,11 @@ def _blocks_of(block: Block, path: str = "") -> dict[Block, str]:
         for inner, place in _blocks_of(child, f"{path}.{key}" if path else key).items():
             found.setdefault(inner, place)
     return found
+
+
+def _is_placed(parameter: Parameter) -> bool:
+    """Whether the parameter is initialised, or will be when its net is called."""
+    return parameter._data is not None or bool(parameter._deferred_init)
 
 
 def _role(parameter: Parameter) -> Role:

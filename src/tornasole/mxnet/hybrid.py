@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from mxnet.gluon import HybridBlock, SymbolBlock
+from mxnet.gluon import Block, HybridBlock, SymbolBlock
 from mxnet.ndarray import NDArray
 
 from tornasole.capture.layers import tensors_in
@@ -30,34 +30,49 @@ class Unhybridised:
 
     def __init__(self) -> None:
         self._forwards: dict[HybridBlock, _Forward] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # never held while others' code runs
 
-    def hold(self, block: HybridBlock, inside: list[HybridBlock], holder: Holder) -> None:
-        """Has a block that no hybridised block is around run so, and those inside it."""
+    def hold(self, net: Block, holder: Holder, but: set[Block]) -> None:
+        """Has the net's outermost hybridised blocks run so, except some."""
         with self._lock:
-            if block not in self._forwards:
-                self._forwards[block] = _Forward(block, inside, self._lock)
-            self._forwards[block].holders.append(holder)
+            for block in self._outermost_hybridised(net):
+                if block in but:
+                    continue
+                if block not in self._forwards:
+                    self._forwards[block] = _Forward(block, self._lock, self._forget)
+                self._forwards[block].holders.append(holder)
 
     def release(self, holder: Holder) -> None:
         with self._lock:
-            for block, forward in list(self._forwards.items()):
+            for forward in list(self._forwards.values()):
                 forward.holders = [each for each in forward.holders if each is not holder]
-                if not forward.holders:
-                    forward.remove()
-                    del self._forwards[block]
+                self._forget(forward)
+
+    def _forget(self, forward: _Forward) -> None:
+        with self._lock:
+            if not forward.holders and not forward.running:
+                forward.remove()
+                self._forwards.pop(forward.block, None)
+
+    def _outermost_hybridised(self, block: Block) -> Iterator[HybridBlock]:
+        if block in self._forwards or _runs_compiled(block):
+            yield block
+            return
+        for child in block._children.values():
+            yield from self._outermost_hybridised(child)
 
 
 class _Forward:
     """Stands in the place of a block's ``forward``."""
 
     def __init__(
-        self, block: HybridBlock, inside: list[HybridBlock], lock: threading.RLock
+        self, block: HybridBlock, lock: threading.RLock, forget: Callable[[_Forward], None]
     ) -> None:
-        self._block, self._inside, self._lock = block, inside, lock
+        self.block, self._lock, self._forget = block, lock, forget
         self._before = block.__dict__.get("forward")
         self._original: Callable[..., Any] = block.forward
-        self._running = 0
+        self._hybridised: list[HybridBlock] = []
+        self.running = 0
         self.holders: list[Holder] = []
         block.forward = self._run
 
@@ -66,9 +81,9 @@ class _Forward:
         if array is None:
             return self._original(*args)  # a net around this one is being compiled
         # First what a compiled run does first: so parameters are initialised in the same order.
-        if self._block._cached_op is None:
+        if self.block._cached_op is None:
             with array.context:
-                self._block._build_cache(*args)
+                self.block._build_cache(*args)
         self._enter()
         try:
             return self._original(*args)
@@ -82,30 +97,39 @@ class _Forward:
         # error of the user's comes again.
         output = self._original(*args)
         for holder in list(self.holders):
-            holder.runs_only_hybridised(self._block, reason)
+            holder.runs_only_hybridised(self.block, reason)
         return output
 
     def _enter(self) -> None:
         with self._lock:
-            self._running += 1
-            for block in self._inside:
-                block._active = False
+            if not self.running:
+                self._hybridised = [each for each in _inside(self.block) if _runs_compiled(each)]
+                for block in self._hybridised:
+                    block._active = False
+            self.running += 1
 
     def _leave(self) -> None:
         with self._lock:
-            self._running -= 1
-            if not self._running:
-                for block in self._inside:
+            self.running -= 1
+            if not self.running:
+                for block in self._hybridised:
                     block._active = True
+                self._forget(self)
 
     def remove(self) -> None:
-        if self._block.__dict__.get("forward") == self._run:
-            del self._block.__dict__["forward"]
+        if self.block.__dict__.get("forward") == self._run:
+            del self.block.__dict__["forward"]
             if self._before is not None:
-                self._block.forward = self._before
+                self.block.forward = self._before
 
 
-def runs_compiled(block: Any) -> bool:
+def _inside(block: Block) -> Iterator[Block]:
+    yield block
+    for child in block._children.values():
+        yield from _inside(child)
+
+
+def _runs_compiled(block: Any) -> bool:
     """Whether the block is hybridised. One that was loaded as a graph has nothing else inside."""
     return isinstance(block, HybridBlock) and not isinstance(block, SymbolBlock) and block._active
 

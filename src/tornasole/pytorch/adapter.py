@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from tornasole.capture.guard import Callback, Guard
-from tornasole.capture.layers import LayerAdapter
+from tornasole.capture.layers import LayerAdapter, tensors_in
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
 from tornasole.pytorch.compilation import (
@@ -46,12 +46,15 @@ class ModuleAdapter(LayerAdapter):
 
     tensor_type = torch.Tensor
 
-    def __init__(self, recorder: Recorder, guard: Guard, begin_step: Callable[[], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, guard: Guard, begin_step: Callable[[bool], None]
+    ) -> None:
         super().__init__(recorder, guard, begin_step)
         self._roots: list[_Root] = []
         self._losses: dict[torch.nn.Module, _Removable] = {}
         self._armed: list[_Removable] = []
-        self._armed_gradients: list[_Removable] = []
+        self._awaiting: list[_Removable] = []  # armed until what a step owes has come
+        self._reached: bool | None = None  # whether a backward pass went through the step's output
         self._gradients: dict[torch.Tensor, str] = {}
         self._arrived: list[torch.Tensor] = []
         self._listener: _Removable | None = None
@@ -128,14 +131,17 @@ class ModuleAdapter(LayerAdapter):
     def _on_call(
         self, root: _Root, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if _in_backward():
-            return  # activation checkpointing computes the model again: that is no new step
+        if _in_backward():  # activation checkpointing computes the model again: no new step
+            if self._recorder.active and not self._awaiting:
+                self._recorder.trains_after_all()
+                self._await_gradients()
+            return
         eager_stance.release(self)
         if not root.called:
             root.called = True
             self._settle(root, module)
         if self._begin(trains=torch.is_grad_enabled()):
-            self._arm()
+            self._arm(root)
             self._record_parameters()
             if self._recorder.wants_role(Role.INPUT):
                 self._on_input(root.name, Role.INPUT, module, args, kwargs)
@@ -171,7 +177,7 @@ class ModuleAdapter(LayerAdapter):
                 self._disarm()
                 self._stop_waiting()
                 self._watch_calls(root, compiled)
-                self._begin_step()
+                self._begin_step(torch.is_grad_enabled())
                 self._record_parameters()
 
     def _on_step_without_call(self, *args: Any) -> None:
@@ -183,12 +189,10 @@ class ModuleAdapter(LayerAdapter):
                 " or ".join(root.name for root in self._roots if not root.called),
             )
 
-    def _arm(self) -> None:
+    def _arm(self, called: _Root) -> None:
         """Puts callbacks on modules, parameters and optimizers as far as this step needs them."""
         wants = self._recorder.wants_role
         eager_stance.hold(self)
-        if torch.is_grad_enabled():
-            self._owe(gradients=True, losses=bool(self._losses))
         inputs, outputs = (any(wants(role) for role in roles) for roles in (_INPUTS, _OUTPUTS))
         for root in self._roots:
             for module, name in root.current_names().items():
@@ -199,16 +203,43 @@ class ModuleAdapter(LayerAdapter):
                     role = Role.OUTPUT if module is root.module else Role.LAYER_OUTPUT
                     callback = _Callback(self._guard, self._on_output, name, role)
                     self._armed.append(module.register_forward_hook(callback))
-        if wants(Role.GRADIENT) and not self._armed_gradients:  # else a lingering step waits
+        if torch.is_grad_enabled():
+            self._await(called)
+
+    def _await(self, called: _Root) -> None:
+        """Waits for what follows the model's call."""
+        owed = [Role.LOSS] if self._losses else []
+        if self._await_gradients():
+            owed.append(Role.GRADIENT)
+            callback = _Callback(self._guard, self._on_root_output)
+            self._armed.append(called.module.register_forward_hook(callback))
+        if self._recorder.wants_role(Role.OPTIMIZER_VARIABLE):
+            owed.append(Role.OPTIMIZER_VARIABLE)
+            after = _OptimizerCallback(self._guard, self._on_optimizer_step)
+            self._awaiting.append(register_optimizer_step_post_hook(after))
+        self._recorder.owe(*owed)
+
+    def _await_gradients(self) -> bool:
+        """Returns whether there can be any."""
+        if self._recorder.wants_role(Role.GRADIENT):
             callback = _Callback(self._guard, self._on_gradient)
             for name, _, parameter in self._parameters():
                 if parameter.requires_grad and parameter.is_leaf:
                     self._gradients[parameter] = f"gradient/{name}"
                     register: Any = parameter.register_post_accumulate_grad_hook
-                    self._armed_gradients.append(register(callback))
-        if wants(Role.OPTIMIZER_VARIABLE):
-            after = _OptimizerCallback(self._guard, self._on_optimizer_step)
-            self._armed.append(register_optimizer_step_post_hook(after))
+                    self._awaiting.append(register(callback))
+        return bool(self._gradients)
+
+    def _on_root_output(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        """Has us told when a backward pass goes through the output: it is this step's, then."""
+
+        def reach(gradient: torch.Tensor) -> None:
+            self._reached = True
+
+        for tensor in tensors_in(output, torch.Tensor):
+            if tensor.requires_grad:
+                self._reached = False
+                self._awaiting.append(tensor.register_hook(reach))
 
     def _disarm(self) -> None:
         armed, self._armed = self._armed, []
@@ -216,12 +247,15 @@ class ModuleAdapter(LayerAdapter):
             handle.remove()
 
     def _stop_waiting(self) -> None:
-        super()._stop_waiting()
-        armed, self._armed_gradients = self._armed_gradients, []
+        awaiting, self._awaiting = self._awaiting, []
+        self._reached = None
         self._gradients.clear()
         self._arrived.clear()
-        for handle in armed:
+        for handle in awaiting:
             handle.remove()
+
+    def _can_train(self, value: Any) -> bool:
+        return any(tensor.requires_grad for tensor in tensors_in(value, torch.Tensor))
 
     # -- tensors -----------------------------------------------------------------------------------
 
@@ -261,10 +295,10 @@ class ModuleAdapter(LayerAdapter):
         self._record_loss(name, (args, kwargs), output)
 
     def _record(
-        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, awaited: bool = False
+        self, name: str, kind: str, roles: tuple[Role, ...], value: Any, owed: Role | None = None
     ) -> None:
         if not _in_backward():  # else computed again, by activation checkpointing
-            super()._record(name, kind, roles, value, awaited)
+            super()._record(name, kind, roles, value, owed)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         """Notes which gradients a backward pass brings; they are recorded when it is over."""
@@ -279,6 +313,8 @@ class ModuleAdapter(LayerAdapter):
 
     def _record_gradients(self) -> None:
         arrived, self._arrived = self._arrived, []
+        if self._recorder.lingering and self._reached is False:
+            return  # it is that of a later step: the lingering one's never came
         items: list[Item] = []
         for parameter in arrived:
             name = self._gradients.get(parameter)
@@ -286,8 +322,8 @@ class ModuleAdapter(LayerAdapter):
                 items.append((name, Role.GRADIENT, parameter.grad))
             elif name is not None:
                 self._recorder.note(name, "it was gone before the backward pass was over")
-        self._recorder.record_many(items, awaited=True)
-        self._has_come(Role.GRADIENT)
+        self._recorder.record_many(items, Role.GRADIENT)
+        self._recorder.has_come(Role.GRADIENT)
 
     def _on_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Records the optimizer's state as the step has left it, if it trains a model of ours."""
@@ -307,7 +343,8 @@ class ModuleAdapter(LayerAdapter):
                     items.append(
                         (f"{stem}/{names[parameter]}/{key}", Role.OPTIMIZER_VARIABLE, value)
                     )
-        self._recorder.record_many(items)
+        self._recorder.record_many(items, Role.OPTIMIZER_VARIABLE)
+        self._recorder.has_come(Role.OPTIMIZER_VARIABLE)
 
     def _optimizer_name(self, optimizer: Optimizer) -> str:
         """Its class; a second one of the class is numbered."""
