@@ -23,7 +23,7 @@ def loss():
     return gluon.loss.SoftmaxCrossEntropyLoss()
 
 
-def test_on_a_step_that_saves_nothing_only_the_root_carries_callbacks(new_hook, net, train, attached):
+def test_on_a_step_that_saves_nothing_only_the_root_has_callbacks(new_hook, net, train, attached):
     hook = new_hook(save_all=True, save_config=smd.SaveConfig(save_interval=2))
     hook.register_block(net)
     train(net)
