@@ -7,7 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NEEDS = {"README.md": "torch", "compatibility.md": "mxnet", "configuration.md": "torch"}
+NEEDS = {
+    "README.md": "torch",
+    "compatibility.md": "mxnet",
+    "configuration.md": "torch",
+    "tensorflow.md": "tensorflow",
+}
 
 
 def blocks(page: Path) -> list[str]:

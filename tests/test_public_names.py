@@ -9,7 +9,11 @@ import pytest
 import smdebug
 import tornasole
 
-NEEDS = {"mxnet": "mxnet", "pytorch": "torch"}  # a framework's room -> the framework
+NEEDS = {
+    "mxnet": "mxnet",
+    "pytorch": "torch",
+    "tensorflow": "keras",
+}  # a framework's room -> the framework
 FRAMEWORK_NAMES = [
     "Hook",
     "Collection",
@@ -108,6 +112,10 @@ def test_a_name_of_an_old_module_is_our_object(module, name, home):
         ),
         ("smdebug.pytorch", FRAMEWORK_NAMES),
         ("smdebug.mxnet", FRAMEWORK_NAMES),
+        (
+            "smdebug.tensorflow",
+            ["KerasHook", "SessionHook", "EstimatorHook", *FRAMEWORK_NAMES[1:]],
+        ),
     ],
 )
 def test_an_old_module_has_the_names_that_scripts_import(module, names):

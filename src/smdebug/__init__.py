@@ -61,6 +61,11 @@ ALIASES: dict[str, str | dict[str, str]] = {
         "get_hook": "tornasole.pytorch:get_hook",
         "set_hook": "tornasole.pytorch:set_hook",
     },
+    "smdebug.tensorflow": "tornasole.tensorflow",
+    "smdebug.tensorflow.singleton_utils": {
+        "get_hook": "tornasole.tensorflow:get_hook",
+        "set_hook": "tornasole.tensorflow:set_hook",
+    },
     "smdebug.trials": "tornasole.trial",
     "smdebug.trials.local_trial": {"LocalTrial": "tornasole.trial:LocalTrial"},
     "smdebug.trials.s3_trial": {"S3Trial": "tornasole.trial:S3Trial"},

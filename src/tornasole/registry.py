@@ -28,6 +28,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 
 # Imported module -> the extra that installs it.
 EXTRAS: dict[str, str] = {
+    "keras": "tensorflow",
     "mxnet": "mxnet",
     "pandas": "pandas",
     "sklearn": "demo",

@@ -106,6 +106,14 @@ class Recorder:
             self._has_trained = self._has_trained or before.trains
             self._open = step
 
+    def follow(self, other: Recorder) -> None:
+        """The next step is to be the one that another recorder is at."""
+        mode = self.mode = other._open.mode
+        self.step = other.step - 1
+        self.mode_steps = {
+            **other.mode_steps, ModeKeys.GLOBAL: self.step, mode: other.mode_steps[mode] - 1
+        }  # fmt: skip
+
     def take_back_step(self) -> None:
         """The step that was begun did not take place: the next one has its number."""
         with self._lock:

@@ -95,6 +95,11 @@ class TrialWriter:
                 return
             raise SMDebugRuntimeError(self._taken([layout.TRIAL])) from None
 
+    def amend(self, about: Mapping[str, Any]) -> None:
+        """Writes ``trial.json`` again: more is known about a trial that this writer claimed."""
+        content = {"format": layout.FORMAT, "version": layout.VERSION, **about}
+        self._store.put(layout.TRIAL, [_json(content)], overwrite=True)
+
     def put_collections(self, content: Mapping[str, Any]) -> None:
         """Writes what was asked for, in place of what this writer said before.
 
