@@ -355,7 +355,7 @@ def test_a_fault_within_a_step_stops_no_training(
 ):
     weights, _ = alone_trained(convolution)
     hook = new_hook(on_error="warn")
-    monkeypatch.setattr(Capture, "keep", fail)
+    monkeypatch.setattr(Capture, "_keep", fail)
     watched, _ = trained(convolution, hook)
     assert_same(watched, weights)
     assert any("Fault" in message for message in warnings_of())
@@ -363,7 +363,7 @@ def test_a_fault_within_a_step_stops_no_training(
 
 def test_a_fault_within_a_step_is_raised_if_asked(new_hook, new_net, data, monkeypatch):
     hook = new_hook()
-    monkeypatch.setattr(Capture, "keep", fail)
+    monkeypatch.setattr(Capture, "_keep", fail)
     with pytest.raises((Fault, SMDebugRuntimeError), match="ours"):
         new_net().fit(*data, verbose=0, callbacks=[hook])
 

@@ -49,7 +49,11 @@ class KerasHook(LayerHook, keras.callbacks.Callback):  # type: ignore[misc]
             from tornasole.tensorflow.tape import TapeAdapter
 
             self._tapes = TapeAdapter(self._recorder, self._guard, self._begin_step)
-            self._adapter.others_find = lambda *asked: self._tapes.patterns(*asked)
+            self._adapter.others_find = self._find_elsewhere
+
+    def _find_elsewhere(self, layer: Any, inputs: bool, outputs: bool) -> list[str] | None:
+        found: list[str] | None = self._tapes.patterns(layer, inputs, outputs)
+        return found
 
     def _detach(self) -> None:
         super()._detach()

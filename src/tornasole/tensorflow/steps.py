@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import keras
@@ -334,7 +335,8 @@ class Instrumented:
                 stack.enter_context(seeing_predictions(self._model, lambda: seen.layers))
             optimizer = getattr(self._model, "optimizer", None)
             if self._kind == "train" and optimizer is not None:
-                stack.enter_context(seeing_gradients(optimizer, self._see_gradients))
+                see = partial(self._guard.run, self._see_gradients)
+                stack.enter_context(seeing_gradients(optimizer, see))
             yield
 
     def _see_gradients(self, gradients: Any, variables: Any) -> None:
