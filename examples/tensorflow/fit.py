@@ -1,4 +1,4 @@
-"""Trains a small network on scikit-learn's handwritten digits with ``fit``, and a hook as callback."""
+"""Trains a small network on scikit-learn's handwritten digits with ``fit``, and a hook."""
 
 import argparse
 

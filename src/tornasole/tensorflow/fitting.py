@@ -15,8 +15,11 @@ from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugRuntimeError
 from tornasole.tensorflow.models import (
+    Names,
+    is_built,
     layers_of,
     on_replica,
+    optimizers_of,
     path_of,
     variables_of,
     variables_of_optimizer,
@@ -107,9 +110,8 @@ class FitAdapter:
         if not self._recorder.active:
             return
         watched = model()
-        self._late = not watched.built
-        if not self._late:
-            self._record_variables(watched)
+        self._late = not is_built(watched)
+        self._record_variables(watched)
         wants = self._recorder.wants_role
         late = self._late and kind == "train" and (wants(Role.WEIGHT) or wants(Role.BIAS))
         if late or any(map(wants, STEP_ROLES)):
@@ -121,13 +123,17 @@ class FitAdapter:
         if not self._recorder.active:
             return
         if function is not None and function.failed is not None:
-            reason = f"{type(function.failed).__name__}: {function.failed}"
+            lines = str(function.failed).strip().splitlines() or [""]
+            reason = f"{type(function.failed).__name__}: {lines[-1].strip()}"
             self._guard.tell(
                 SMDebugRuntimeError(
                     f"Gradients and tensors of layers cannot be seen in a {kind} step of "
                     f"{self._model.name}: {reason}"
                 )
             )
+        unseen = function is not None and not function.has_seen_gradients
+        if unseen and kind == "train" and self._recorder.wants_role(Role.GRADIENT):
+            self._recorder.note("gradients", "no optimizer of the model was given any")
         self._record(items_of_logs(logs))
         if self._late and kind != "train":
             self._record_variables(model())
@@ -150,7 +156,7 @@ class FitAdapter:
         if function is None:
             if len(self._functions) >= _MOST_FUNCTIONS:
                 self._functions.clear()
-            sort = Rehearsed if Rehearsed.suits(model, kind, late) else Instrumented
+            sort = Rehearsed if Rehearsed.suits(model, kind) else Instrumented
             function = self._functions[key] = sort(
                 model, kind, self._recorder, self._guard, self._deliver, late
             )
@@ -181,9 +187,11 @@ class FitAdapter:
             self._record(list(variables_of(model)))
 
     def _record_optimizer(self, model: Any) -> None:
+        names = Names()
         items: list[Item] = [
-            (path_of(variable), Role.OPTIMIZER_VARIABLE, variable)
-            for variable in variables_of_optimizer(model)
+            (names.unique(path_of(variable)), Role.OPTIMIZER_VARIABLE, variable)
+            for optimizer in optimizers_of(model)
+            for variable in variables_of_optimizer(optimizer)
         ]
         self._record(items)
 

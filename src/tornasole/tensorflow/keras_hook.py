@@ -87,6 +87,14 @@ class KerasHook(LayerHook, keras.callbacks.Callback):  # type: ignore[misc]
         if not self._stands_aside:
             self._with_tapes("register_model").register_model(model)
 
+    def add_to_collection(self, collection_name: str, variable: Any) -> None:
+        """The same as ``get_collection(collection_name).add(variable)``."""
+        self.get_collection(collection_name).add(variable)
+
+    def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
+        """The older name of ``save_tensor``."""
+        self.save_tensor(tensor_name, tensor_value)
+
     def _with_tapes(self, asked: str) -> Any:
         if self._tapes is None:
             raise SMDebugRuntimeError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+
 from tornasole.types import Role
 
 
@@ -33,15 +35,51 @@ def layers_of(model: Any) -> dict[Any, str]:
 
 
 def variables_of(model: Any) -> Iterator[tuple[str, Role, Any]]:
-    """Every weight of the model under the name of the innermost layer that holds it."""
+    """Every weight of the model under the name of the innermost layer that holds it.
+
+    A second one of a name is numbered. The state of metrics is no weight.
+    """
     owners: dict[int, tuple[str, Any]] = {}
     for layer, name in ((model, model.name), *layers_of(model).items()):
-        for variable in layer.weights:
+        for variable in _weights_of(layer):
             owners[id(variable)] = (name, variable)
+    for metric in getattr(model, "metrics", ()):
+        for variable in metric.variables:
+            owners.pop(id(variable), None)
+    names = Names()
     for owner, variable in owners.values():
         name = path_of(variable)
         role = Role.BIAS if "bias" in name.rpartition("/")[2] else Role.WEIGHT
-        yield f"{owner}/weights/{name}", role, variable
+        yield names.unique(f"{owner}/weights/{name}"), role, variable
+
+
+def _weights_of(layer: Any) -> list[Any]:
+    try:
+        return list(layer.weights)
+    except ValueError:  # Keras 2, of a model that was never called; its layers may have some
+        return []
+
+
+def is_built(model: Any) -> bool:
+    """Whether all of the model's weights exist."""
+    layers = layers_of(model)
+    return all(layer.built for layer in layers) if layers else bool(model.built)
+
+
+class Names:
+    """Gives names, each once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """The name, numbered if it is taken."""
+        chosen, number = name, 0
+        while chosen in self._taken:
+            number += 1
+            chosen = f"{name}_{number}"
+        self._taken.add(chosen)
+        return chosen
 
 
 def path_of(variable: Any) -> str:
@@ -51,20 +89,34 @@ def path_of(variable: Any) -> str:
 
 def gradient_names(model: Any) -> dict[int, str]:
     """What gradients are called, by the id of the variable; with its layer, if that is taken."""
-    names: dict[int, str] = {}
+    given: dict[int, str] = {}
     taken: set[str] = set()
+    names = Names()
     for name, _, variable in variables_of(model):
         plain = gradient_name(variable)
         owner = name.partition("/weights/")[0]
-        chosen = plain.replace("/", f"/{owner}/", 1) if plain in taken else plain
-        names[id(variable)] = chosen
-        taken.add(chosen)
-    return names
+        longer = plain.replace("/", f"/{owner}/", 1)
+        given[id(variable)] = names.unique(longer if plain in taken else plain)
+        taken.add(plain)
+    return given
 
 
-def variables_of_optimizer(model: Any) -> list[Any]:
-    """The variables of a model's optimizer, if it has one."""
-    variables = getattr(getattr(model, "optimizer", None), "variables", ())
+def optimizers_of(model: Any) -> list[Any]:
+    """The model's optimizers: the one it was compiled with, and its attributes."""
+    found = [getattr(model, "optimizer", None), *vars(model).values()]
+    unique = {id(each): each for each in found if isinstance(each, _optimizer_types())}
+    return list(unique.values())
+
+
+def _optimizer_types() -> tuple[type, ...]:
+    old = getattr(keras.optimizers, "legacy", None)
+    kinds = [keras.optimizers.Optimizer, getattr(old, "Optimizer", None)]
+    return tuple(kind for kind in kinds if isinstance(kind, type))
+
+
+def variables_of_optimizer(optimizer: Any) -> list[Any]:
+    """The variables of an optimizer; of older ones they are the result of a method."""
+    variables = optimizer.variables
     return list(variables() if callable(variables) else variables)
 
 

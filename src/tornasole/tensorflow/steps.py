@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -26,9 +26,9 @@ from tornasole.tensorflow.models import (
     gradient_name,
     gradient_names,
     layers_of,
+    optimizers_of,
     replicas_of,
     variables_of,
-    variables_of_optimizer,
 )
 from tornasole.tensorflow.tensors import BACKEND, KERAS_3
 from tornasole.types import Role
@@ -90,6 +90,12 @@ class Capture:
         self._counts: dict[str, int] = {}
         self.symbolic: dict[tuple[Role, str], Any] = {}
 
+    def draws_from_within(self) -> bool:
+        """Whether the traced graph has random operations with a state of their own."""
+        operations: list[Any] = getattr(self._trace.scope, "get_operations", list)()
+        kinds = {each.type for each in operations if each.op_def.is_stateful}
+        return any("Random" in kind or kind.startswith("Truncated") for kind in kinds)
+
     def keep_all(self, stem: str, role: Role, value: Any) -> None:
         """Keeps the tensors in a nest under ``<stem>``, numbered if there are several."""
         self._guard.run(self._keep_all, stem, role, value)
@@ -99,6 +105,8 @@ class Capture:
         self._guard.run(self._keep, name, role, tensor)
 
     def _keep_all(self, stem: str, role: Role, value: Any) -> None:
+        if is_sketching():
+            return
         tensors = list(tensors_in(value, tensor_types()))
         first = self._counts.get(stem, 0)
         self._counts[stem] = first + len(tensors)
@@ -171,6 +179,7 @@ class Instrumented:
 
     Attributes:
         failed: Why the step cannot be traced with us inside, if it cannot.
+        has_seen_gradients: Whether an optimizer was given gradients, in a trace or a run.
     """
 
     def __init__(
@@ -192,7 +201,7 @@ class Instrumented:
         self._own: Callable[..., Any] = self._other._own if self._other else self.original
         step: Callable[..., Any] = getattr(model, f"{kind}_step")
         self._step = self._other._run_step if self._other else step
-        self._has_run = False
+        self._has_run = self.has_seen_gradients = False
         self.failed: Exception | None = None
         with _restored(model, self._name, f"{kind}_tf_function"):
             with self._as_step(), _uncompiled_torch(model):
@@ -230,7 +239,9 @@ class Instrumented:
                 result = self._function(*args)
             self._has_run = True
         except Exception as error:
-            if self._has_run or error is self._guard.fault or _is_of_the_run(error):
+            eager = BACKEND == "torch" or self._model.run_eagerly
+            applied = self.has_seen_gradients and eager  # in part it has taken place
+            if self._has_run or applied or error is self._guard.fault or _is_of_the_run(error):
                 raise
             output = self._own(*again)  # an error of the user's comes again
             self.failed = error
@@ -263,6 +274,12 @@ class Instrumented:
             result = self._step(*args)
         finally:
             seen.gradients = seen.layers = None
+        if KERAS_3 and capture.draws_from_within():
+            self._recorder.note(
+                "what tf.random draws",
+                "on saved steps it draws other numbers, because they run another function; "
+                "keras.random does not",
+            )
         if BACKEND == "jax":
             result, state_after = result
             return self._joined(result, capture), state_after
@@ -333,16 +350,17 @@ class Instrumented:
                     stack.enter_context(seeing_layer(layer, name, lambda: seen.layers))
             if wants(Role.PREDICTION):
                 stack.enter_context(seeing_predictions(self._model, lambda: seen.layers))
-            optimizer = getattr(self._model, "optimizer", None)
-            if self._kind == "train" and optimizer is not None:
+            if self._kind == "train":
                 see = partial(self._guard.run, self._see_gradients)
-                stack.enter_context(seeing_gradients(optimizer, see))
+                for optimizer in optimizers_of(self._model):
+                    stack.enter_context(seeing_gradients(optimizer, see))
             yield
 
     def _see_gradients(self, gradients: Any, variables: Any) -> None:
         capture = self._seen.gradients
         if capture is None:
             return
+        self.has_seen_gradients = True
         names = gradient_names(self._model)
         for gradient, variable in zip(gradients, variables, strict=False):
             name = names.get(id(variable)) or gradient_name(variable)
@@ -360,11 +378,13 @@ class Rehearsed(Instrumented):
     """
 
     @classmethod
-    def suits(cls, model: Any, kind: Kind, late: bool) -> bool:
+    def suits(cls, model: Any, kind: Kind) -> bool:
+        """Whether a function can be run so."""
         steps = getattr(model, "_steps_per_execution", None)
         several = steps is not None and int(steps.numpy()) > 1
-        unlike = KERAS_3 or late or several or model.run_eagerly or replicas_of(model) > 1
-        return kind == "train" and not unlike
+        unlike = KERAS_3 or several or model.run_eagerly or replicas_of(model) > 1
+        compiled = hasattr(current_function(model, kind), "get_concrete_function")
+        return kind == "train" and compiled and not unlike
 
     def __call__(self, *args: Any) -> Any:
         self.put_back()
@@ -372,33 +392,66 @@ class Rehearsed(Instrumented):
         (iterator,) = args
         spec = iterator.element_spec
         batch = next(iterator)
-        build = getattr(self._model.optimizer, "build", None)
-        if build is not None:
-            build(self._model.trainable_variables)
-        before = self._state()
         batches = tf.data.Dataset.from_generator(lambda: iter([batch]), output_signature=spec)
+        before = self._guard.run(self._state, iter(batches))
         result = self.original(iter(batches))
-        after = self._state()
-        _assign(before)
-        try:
-            super().__call__(iter(batches))
-        finally:
-            _assign(after)
+        if before is not None:
+            self._guard.run(self._rehearse, iter(batches), before)
         return result
 
-    def _state(self) -> list[tuple[Any, Any]]:
-        model = self._model
-        variables = [*model.variables, *variables_of_optimizer(model), model._train_counter]
-        for metric in model.metrics:
-            variables += metric.variables
-        unique = {id(variable): variable for variable in variables}
-        identity = sys.modules["tensorflow"].identity
-        return [(variable, identity(variable)) for variable in unique.values()]
+    def get_concrete_function(self, *args: Any) -> Any:
+        """What the model's own function is compiled to."""
+        own: Any = self._own
+        return own.get_concrete_function(*args)
+
+    def _state(self, batches: Any) -> dict[Any, Any] | None:
+        """The values of all variables that either function touches, as the batch finds them."""
+        own: Any = self._own
+        functions = [own.get_concrete_function(batches)]
+        if self._late:  # now the model is built
+            self._deliver(0, list(variables_of(self._model)))
+        ours: Any = self._function
+        try:
+            with self._as_step(), self._seeing():
+                functions.append(ours.get_concrete_function(batches))
+        except Exception as error:
+            if error is self._guard.fault:
+                raise
+            self.failed = error
+            return None
+        handles = [h for function in functions for h in function.graph.external_captures]
+        return _read({h.ref() for h in handles if _is_variable(h)})
+
+    def _rehearse(self, batches: Any, before: dict[Any, Any]) -> None:
+        after = _read(before)
+        _write(before)
+        try:
+            super().__call__(batches)
+        finally:
+            _write(after)
 
 
-def _assign(state: list[tuple[Any, Any]]) -> None:
-    for variable, value in state:
-        variable.assign(value)
+def _is_variable(handle: Any) -> bool:
+    data = getattr(handle, "_handle_data", None)
+    is_resource = handle.dtype == sys.modules["tensorflow"].resource
+    return bool(is_resource and data is not None and data.is_set and data.shape_and_type)
+
+
+def _read(references: Iterable[Any]) -> dict[Any, Any]:
+    tf = sys.modules["tensorflow"]
+    values = {}
+    for reference in references:
+        handle = reference.deref()
+        dtype = tf.dtypes.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        values[reference] = tf.identity(value) if dtype != tf.variant else value
+    return values
+
+
+def _write(values: dict[Any, Any]) -> None:
+    tf = sys.modules["tensorflow"]
+    for reference, value in values.items():
+        tf.raw_ops.AssignVariableOp(resource=reference.deref(), value=value)
 
 
 class _Seen(threading.local):
@@ -554,6 +607,14 @@ def _copied(variable: Any) -> Any:
     if BACKEND == "tensorflow":
         return sys.modules["tensorflow"].identity(variable)
     return keras.ops.copy(variable)
+
+
+def is_sketching() -> bool:
+    """Whether Keras only works out shapes: nothing of that ever runs."""
+    if BACKEND != "tensorflow" or sys.modules["tensorflow"].executing_eagerly():
+        return False
+    graph = sys.modules["tensorflow"].compat.v1.get_default_graph()
+    return "scratch_graph" in getattr(graph, "name", "")
 
 
 def _is_of_the_run(error: Exception) -> bool:

@@ -352,8 +352,8 @@ class TapeAdapter:
             for variable, gradient in pairs
             if self._names.of_gradient(variable) not in step.given
         ]
-        if getattr(optimizer, "dynamic_scale", None) is not None:
-            scale = getattr(optimizer, "dynamic_scale", None)
+        scale = getattr(optimizer, "dynamic_scale", None)
+        if scale is not None:
             fresh = [(v, g if g is None else partial(unscaled, g, scale)) for v, g in fresh]
         self._show(step, fresh)
 

@@ -22,7 +22,7 @@ from tornasole.capture.guard import Guard
 from tornasole.capture.layers import tensors_in
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.tensorflow.models import layers_of
-from tornasole.tensorflow.steps import seeing_call, tensor_types
+from tornasole.tensorflow.steps import is_sketching, seeing_call, tensor_types
 from tornasole.types import Role
 
 Group = list[tuple[str, Role]]
@@ -124,7 +124,7 @@ class Step:
         self._saw_layers = True
         tensors = list(tensors_in(value, tensor_types()))
         ours = [tensor for tensor in tensors if self.holds(tensor)]
-        if len(ours) < len(tensors) and not _is_sketching():
+        if len(ours) < len(tensors) and not is_sketching():
             self._note(stem, "it is computed within a graph of its own (a function, or a loop)")
         self.keep_from_layer(list(self.numbered(stem, role, ours)))
 
@@ -302,12 +302,6 @@ def graphs_around(graph: Any) -> Iterator[Any]:
     while graph is not None:
         yield graph
         graph = getattr(graph, "outer_graph", None)
-
-
-def _is_sketching() -> bool:
-    """Whether Keras only works out shapes: nothing of that ever runs."""
-    graph = current_graph()
-    return graph is not None and "scratch_graph" in getattr(graph, "name", "")
 
 
 def is_compiled_by_xla(graph: Any) -> bool:
