@@ -7,7 +7,6 @@ puts in place of the model's own for that batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from tornasole.errors import SMDebugRuntimeError
 from tornasole.tensorflow.models import (
     Names,
     is_built,
+    layer_patterns,
     layers_of,
     on_replica,
     optimizers_of,
@@ -90,9 +90,7 @@ class FitAdapter:
         names = layers_of(self._model) if self._model is not None else {}
         if layer not in names:
             return self.others_find(layer, inputs, outputs)
-        wanted = (("inputs", inputs), ("outputs", outputs))
-        stem = re.escape(names[layer])
-        return [rf"^{stem}/{kind}(_\d+)?$" for kind, asked in wanted if asked]
+        return layer_patterns(names[layer], inputs, outputs)
 
     # -- batches -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tornasole.capture.adapter import DTYPES
+from tornasole.tensorflow.models import role_of_variable
 from tornasole.types import Role
 
 _KEYS = tf.compat.v1.GraphKeys
@@ -150,7 +151,7 @@ class GraphTensors:
     def _variable_roles(self) -> dict[str, Role]:
         roles = {v.name: Role.BUFFER for v in self._graph.get_collection(_KEYS.GLOBAL_VARIABLES)}
         for variable in self._graph.get_collection(_KEYS.TRAINABLE_VARIABLES):
-            roles[variable.name] = Role.BIAS if "bias" in variable.name else Role.WEIGHT
+            roles[variable.name] = role_of_variable(variable.name)
         roles.update(dict.fromkeys(self._marks.optimizer_variables, Role.OPTIMIZER_VARIABLE))
         return roles
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,17 @@ def layers_of(model: Any) -> dict[Any, str]:
     return names
 
 
+def layer_patterns(name: str, inputs: bool, outputs: bool) -> list[str]:
+    """Patterns of the names of a layer's inputs and outputs."""
+    wanted = (("inputs", inputs), ("outputs", outputs))
+    return [rf"^{re.escape(name)}/{kind}(_\d+)?$" for kind, asked in wanted if asked]
+
+
+def role_of_variable(name: str) -> Role:
+    """A variable whose own name, without that of its layer, has ``bias`` in it is a bias."""
+    return Role.BIAS if "bias" in name.rpartition("/")[2] else Role.WEIGHT
+
+
 def variables_of(model: Any) -> Iterator[tuple[str, Role, Any]]:
     """Every weight of the model under the name of the innermost layer that holds it.
 
@@ -49,8 +61,7 @@ def variables_of(model: Any) -> Iterator[tuple[str, Role, Any]]:
     names = Names()
     for owner, variable in owners.values():
         name = path_of(variable)
-        role = Role.BIAS if "bias" in name.rpartition("/")[2] else Role.WEIGHT
-        yield names.unique(f"{owner}/weights/{name}"), role, variable
+        yield names.unique(f"{owner}/weights/{name}"), role_of_variable(name), variable
 
 
 def _weights_of(layer: Any) -> list[Any]:

@@ -7,7 +7,6 @@ All this holds within a ``tf.function`` too, unless XLA compiles it.
 
 from __future__ import annotations
 
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,13 @@ import tensorflow as tf
 from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugTypeError
-from tornasole.tensorflow.models import layers_of, path_of, variables_of
+from tornasole.tensorflow.models import (
+    layer_patterns,
+    layers_of,
+    path_of,
+    role_of_variable,
+    variables_of,
+)
 from tornasole.tensorflow.steps import unscaled
 from tornasole.tensorflow.tape_steps import (
     EagerStep,
@@ -119,8 +124,7 @@ class TapeAdapter:
         for model in self._models:
             name = layers_of(model).get(layer)
             if name is not None:
-                wanted = (("inputs", inputs), ("outputs", outputs))
-                return [rf"^{re.escape(name)}/{kind}(_\d+)?$" for kind, asked in wanted if asked]
+                return layer_patterns(name, inputs, outputs)
         return None
 
     def detach(self) -> None:
@@ -297,7 +301,7 @@ class TapeAdapter:
         items: list[Item] = []
         for key, variable in fresh.items():
             path = self._names.path(variable)
-            role = Role.BIAS if "bias" in path.rpartition("/")[2] else Role.WEIGHT
+            role = role_of_variable(path)
             stem, role = owners.get(key, ("weights/", role))
             items.append((stem + path, role, variable))
         return items
