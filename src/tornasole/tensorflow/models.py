@@ -43,7 +43,8 @@ def layer_patterns(name: str, inputs: bool, outputs: bool) -> list[str]:
 
 def role_of_variable(name: str) -> Role:
     """A variable whose own name, without that of its layer, has ``bias`` in it is a bias."""
-    return Role.BIAS if "bias" in name.rpartition("/")[2] else Role.WEIGHT
+    whole = re.sub(r"/part_\d+(:\d+)?$", "", name)  # a graph may hold a variable in parts
+    return Role.BIAS if "bias" in whole.rpartition("/")[2] else Role.WEIGHT
 
 
 def variables_of(model: Any) -> Iterator[tuple[str, Role, Any]]:
