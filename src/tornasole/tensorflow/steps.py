@@ -241,7 +241,7 @@ class Instrumented:
         except Exception as error:
             eager = BACKEND == "torch" or self._model.run_eagerly
             applied = self.has_seen_gradients and eager  # in part it has taken place
-            if self._has_run or applied or error is self._guard.fault or _is_of_the_run(error):
+            if self._has_run or applied or self._guard.fault is not None or _is_of_the_run(error):
                 raise
             output = self._own(*again)  # an error of the user's comes again
             self.failed = error
@@ -415,7 +415,7 @@ class Rehearsed(Instrumented):
             with self._as_step(), self._seeing():
                 functions.append(ours.get_concrete_function(batches))
         except Exception as error:
-            if error is self._guard.fault:
+            if self._guard.fault is not None:  # perhaps in another wrapping
                 raise
             self.failed = error
             return None
