@@ -14,6 +14,12 @@ The recorder decides what is kept:
     recorder.record(name, role, tensor)        here it is: copied or reduced when this returns
     recorder.record_many([(name, role, t), …]) the same for many, together, which is faster
 
+What comes after the model's call, losses and gradients, may come when the next step has begun:
+
+    recorder.owe(Role.GRADIENT)                this step waits for it, if it wants it
+    recorder.record_many(items, Role.GRADIENT) here it is, for the step that waits
+    recorder.has_come(Role.GRADIENT)           and that was all of it
+
 An adapter attaches what costs something only if ``wants_role`` says so, and only for that step.
 
 Callbacks that a framework calls go through ``Guard.run``, so that a fault of ours never breaks
