@@ -13,6 +13,7 @@ NEEDS = {
     "mxnet": "mxnet",
     "pytorch": "torch",
     "tensorflow": "keras",
+    "xgboost": "xgboost",
 }  # a framework's room -> the framework
 FRAMEWORK_NAMES = [
     "Hook",

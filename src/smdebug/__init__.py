@@ -70,6 +70,11 @@ ALIASES: dict[str, str | dict[str, str]] = {
     "smdebug.trials.local_trial": {"LocalTrial": "tornasole.trial:LocalTrial"},
     "smdebug.trials.s3_trial": {"S3Trial": "tornasole.trial:S3Trial"},
     "smdebug.trials.utils": {"create_trial": "tornasole.trial:create_trial"},
+    "smdebug.xgboost": "tornasole.xgboost",
+    "smdebug.xgboost.singleton_utils": {
+        "get_hook": "tornasole.xgboost:get_hook",
+        "set_hook": "tornasole.xgboost:set_hook",
+    },
 }
 
 

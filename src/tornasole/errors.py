@@ -207,7 +207,7 @@ class TrialNotFound(SMDebugError, FileNotFoundError):
 
 
 class ObjectNotFound(SMDebugError, FileNotFoundError):
-    """A store holds no object under the key."""
+    """A store holds no object under the key, or a disk no such file."""
 
 
 class CorruptTrial(SMDebugError, ValueError):

@@ -33,6 +33,7 @@ EXTRAS: dict[str, str] = {
     "pandas": "pandas",
     "sklearn": "demo",
     "torch": "torch",
+    "xgboost": "xgboost",
 }
 
 

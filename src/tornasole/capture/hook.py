@@ -516,6 +516,12 @@ class Hook:
             self._thread.start()
         self._writer.submit(step)
 
+    def _flush(self) -> None:
+        """Ends the current step, and returns when all steps up to it can be read."""
+        self._recorder.finish()
+        if self._writer is not None:
+            self._writer.flush()
+
     def _put_collections(self) -> None:
         if self._writer is None:
             return

@@ -159,7 +159,8 @@ class Recorder:
             if self.step < 0 and self._open.entries:
                 self.begin_step()
             self.end_lingering()
-            step, self._open = self._open, _Step(self.step, self.mode, 0, None)
+            mode_step = self.mode_steps.get(self.mode, 0)
+            step, self._open = self._open, _Step(self.step, self.mode, mode_step, None)
             self._end(step)
 
     def _end(self, step: _Step) -> None:

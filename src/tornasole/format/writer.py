@@ -55,7 +55,7 @@ class TrialWriter:
         self._queue: deque[tuple[StepRecords, int, float]] = deque()
         self._waiting_rows = self._waiting_bytes = 0
         self._change = threading.Condition()
-        self._hurried = self._finishing = self._stopped = False
+        self._hurried = self._finishing = self._stopped = self._writing = False
         self._segments: list[Segment] = []
         self._last_number = self.last_step = -1
         self._owns_folder = False
@@ -167,6 +167,13 @@ class TrialWriter:
             self._hurried = True
             self._change.notify_all()
 
+    def flush(self) -> None:
+        """Returns when what was submitted is written, or given up."""
+        with self._change:
+            self._hurried = bool(self._queue)
+            self._change.notify_all()
+            self._change.wait_for(lambda: self._stopped or not (self._queue or self._writing))
+
     def finish(self) -> None:
         """Asks ``run`` to write what waits and return."""
         with self._change:
@@ -215,6 +222,7 @@ class TrialWriter:
                 payload_bytes += step_bytes
             self._waiting_rows -= rows
             self._waiting_bytes -= payload_bytes
+            self._writing = bool(steps)
             self._change.notify_all()
         return steps
 
@@ -223,6 +231,9 @@ class TrialWriter:
             number = self._next_number()
             self._segments.append(segment.write(self._store, self._worker, number, steps))
             self.last_step = steps[-1].step
+            with self._change:
+                self._writing = False
+                self._change.notify_all()
         finally:
             for step in steps:
                 step.release()

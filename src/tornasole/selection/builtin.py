@@ -82,7 +82,7 @@ BUILTIN: Mapping[str, Builtin] = {
         {
             Keys.ALL: _roles(),
             Keys.DEFAULT: _roles(),
-            Keys.METRICS: _roles(Role.METRIC),
+            Keys.METRICS: _roles(Role.METRIC, Role.LOSS),  # XGBoost's losses are metrics, too
             Keys.LOSSES: _roles(Role.LOSS),
             Keys.HYPERPARAMETERS: _roles(Role.HYPERPARAMETER),
             Keys.PREDICTIONS: _roles(Role.PREDICTION),

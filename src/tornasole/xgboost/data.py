@@ -1,0 +1,69 @@
+"""The data that a hook is given to predict on: a matrix, or a file that becomes one when needed."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+from xgboost import Booster, DMatrix
+
+from tornasole.errors import ObjectNotFound, SMDebugTypeError, SMDebugValueError
+
+_FORMATS = {"csv": "?format=csv&label_column=0", "libsvm": "?format=libsvm"}
+
+
+class Data:
+    """Rows to predict on.
+
+    Args:
+        given: What the user gave: a matrix, or a path and the format of the file there.
+    """
+
+    def __init__(self, given: DMatrix | tuple[str, str]) -> None:
+        self.given = given
+
+    def matrix_for(self, booster: Booster) -> DMatrix:
+        """The matrix; the columns of a file are the booster's features in their order.
+
+        Raises:
+            ValueError: XGBoost cannot read the file.
+        """
+        if isinstance(self.given, DMatrix):
+            return self.given
+        if self._read.num_col() == booster.num_features():
+            self._read.feature_names = booster.feature_names
+        return self._read
+
+    @cached_property
+    def _read(self) -> DMatrix:
+        assert isinstance(self.given, tuple)
+        path, form = self.given
+        return DMatrix(path + _FORMATS[form])
+
+
+def checked_data(field: str, value: Any) -> Data | None:
+    """What the user gave as ``train_data`` or ``validation_data``, if it can be predicted on."""
+    if value is None:
+        return None
+    if isinstance(value, DMatrix):
+        return Data(value)
+    if not (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and isinstance(value[0], (str, os.PathLike))
+    ):
+        raise SMDebugTypeError(
+            f"{field} must be an xgboost.DMatrix, or a path and its format such as "
+            f"('valid.csv', 'csv'), not {type(value).__name__}. "
+            "Of arrays and data frames xgboost.DMatrix(X, label=y) makes one."
+        )
+    path, form = os.path.expanduser(os.fspath(value[0])), value[1]
+    if form not in _FORMATS:
+        raise SMDebugValueError(f"{field} is a file of format 'csv' or 'libsvm', not {form!r}.")
+    if not os.path.exists(path):
+        raise ObjectNotFound(
+            f"{field} names {path!r}, but there is no such file. Paths are relative to "
+            f"{os.getcwd()!r}."
+        )
+    return Data((path, form))

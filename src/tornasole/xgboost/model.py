@@ -1,0 +1,66 @@
+"""What a booster tells about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xgboost import Booster
+from xgboost.core import XGBoostError
+
+
+def feature_names(booster: Booster) -> list[str]:
+    """The names of the features; XGBoost calls those without a name f0, f1, …"""
+    return list(booster.feature_names or ()) or [f"f{i}" for i in range(booster.num_features())]
+
+
+def kind(booster: Booster) -> str:
+    """``gbtree``, ``dart`` or ``gblinear``."""
+    return str(_learner(booster)["gradient_booster"]["name"])
+
+
+def one_round(booster: Booster, number: int) -> Booster | None:
+    """The model of that round alone; none while ``process_type="update"`` has trees to go.
+
+    Trying is the only way to know: XGBoost's configuration does not tell.
+    """
+    try:
+        return booster[number : number + 1]
+    except XGBoostError:
+        return None
+
+
+def output_count(booster: Booster) -> int:
+    """How many numbers the model predicts for a row: classes, targets or quantiles."""
+    param = _learner(booster)["learner_model_param"]
+    return max(1, int(param["num_class"]), int(param.get("num_target", 1)))
+
+
+def parameters(booster: Booster) -> dict[str, Any]:
+    """What the booster is trained with, defaults included, by XGBoost's names."""
+    found: dict[str, Any] = {}
+    for name, text in _leaves(_learner(booster)):
+        found.setdefault(name, _value(text))
+    return found
+
+
+def _learner(booster: Booster) -> dict[str, Any]:
+    learner: dict[str, Any] = json.loads(booster.save_config())["learner"]
+    return learner
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _leaves(value)
+        elif isinstance(value, str) and name != "name":
+            yield name, value
+
+
+def _value(text: str) -> Any:
+    """A number or list of numbers, if the text is one: XGBoost writes them as JSON in strings."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
