@@ -26,6 +26,7 @@ _NAMES = {
     "nothing_due_keras": "torch",
     "nothing_due_keras_2": "mxnet",
     "nothing_due_mxnet": "mxnet",
+    "xgboost_rounds": "torch",
     "raw": "torch",
     "reductions": "torch",
     "long_run": "torch",

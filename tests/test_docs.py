@@ -12,6 +12,7 @@ NEEDS = {
     "compatibility.md": "mxnet",
     "configuration.md": "torch",
     "tensorflow.md": "tensorflow",
+    "xgboost.md": "xgboost",
 }
 
 

@@ -45,8 +45,9 @@ MAY_IMPORT = {
     "__init__": {"capture", "selection", "trial", "types", "_version"},
 }
 
-# The facade of a framework also offers create_trial, as scripts written for smdebug expect.
-FACADES_MAY_ALSO_IMPORT = {"trial"}
+# The facade of a framework also offers create_trial, as scripts written for smdebug expect, and a
+# report.
+FACADES_MAY_ALSO_IMPORT = {"trial", "views"}
 
 FRAMEWORKS = {"jax", "jaxlib", "keras", "mxnet", "tensorflow", "torch", "xgboost"}
 FRAMEWORKS_OF = {

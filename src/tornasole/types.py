@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 
@@ -57,3 +58,13 @@ STATISTICS = tuple(prefix + name for prefix in ("", "abs_") for name in (*REDUCT
 
 COUNTS = ("count", "nan_count", "inf_count", "zero_count")
 """What is counted whenever a statistic is computed."""
+
+# What XGBoost's own early stopping maximises, and what others call a score.
+_MORE_IS_BETTER = re.compile(
+    r"(auc|map(?!e)|ndcg|pre|acc|f1|recall|r2|mcc)|.*(accuracy|_score)$", re.IGNORECASE
+)
+
+
+def more_is_better(metric: str) -> bool:
+    """Whether a metric of that name grows as a model gets better; an unknown one does not."""
+    return _MORE_IS_BETTER.match(metric) is not None

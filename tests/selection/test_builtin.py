@@ -3,7 +3,7 @@
 import pytest
 
 from tornasole.errors import SMDebugValueError
-from tornasole.selection import SCALAR_COLLECTIONS, Collection, builtin_for
+from tornasole.selection import UNREDUCED_COLLECTIONS, Collection, builtin_for
 from tornasole.types import Role
 
 FRAMEWORKS = ["pytorch", "mxnet", "tensorflow", "xgboost"]
@@ -71,7 +71,6 @@ def test_in_tensorflow_inputs_and_outputs_are_those_of_the_model():
     ("role", "name"),
     [
         (Role.METRIC, "metrics"),
-        (Role.LOSS, "losses"),
         (Role.HYPERPARAMETER, "hyperparameters"),
         (Role.PREDICTION, "predictions"),
         (Role.LABEL, "labels"),
@@ -83,6 +82,10 @@ def test_in_tensorflow_inputs_and_outputs_are_those_of_the_model():
 )
 def test_a_role_has_its_collection_in_xgboost(role, name):
     assert collections_of("xgboost", role) == {name}
+
+
+def test_in_xgboost_a_loss_is_a_metric_too():
+    assert collections_of("xgboost", Role.LOSS) == {"losses", "metrics"}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -119,10 +122,10 @@ def test_collections_can_be_of_the_frameworks_own_kind():
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_only_collections_of_single_numbers_have_no_histograms(framework):
+def test_collections_that_are_never_reduced_have_no_histograms(framework):
     collections = builtin_for(framework).collections()
     without = {name for name, c in collections.items() if not c.save_histogram}
-    assert without == SCALAR_COLLECTIONS & collections.keys()
+    assert without == UNREDUCED_COLLECTIONS & collections.keys()
 
 
 def test_an_unknown_framework_is_refused_with_the_nearest():

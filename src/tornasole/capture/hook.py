@@ -449,7 +449,7 @@ class Hook:
         _forget(self)
         if self._recorder.step < 0 and self._writes:
             log.warning(
-                "The hook for %s saw no step: no registered model was called. Nothing but what was "
+                "The hook for %s saw no step: it was in no training. Nothing but what was "
                 "saved by hand is in its trial.",
                 self.out_dir,
             )

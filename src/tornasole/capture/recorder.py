@@ -300,7 +300,7 @@ class Recorder:
                 if form.watch and not math.isfinite(record.value):
                     batch.step.fired |= form.triggers
                 return
-        if form.raw:
+        if form.raw or (dtype == "string" and form.statistics):  # strings have no statistics
             self._snapshot(batch, kind, value, record, size)
         if (form.statistics or form.watch) and dtype != "string":
             batch.to_reduce.setdefault((id(kind), form.statistics), (kind, []))[1].append(
@@ -358,7 +358,7 @@ class Recorder:
         """Says once per name what is not saved and why."""
         if name not in self._noted:
             self._noted.add(name)
-            log.warning("Tensor %r is not saved as asked: %s.", name, what)
+            log.warning("%r is not saved as asked: %s.", name, what)
 
 
 class _Batch:

@@ -5,8 +5,8 @@ puts the three together and answers the hook; ``HookConfig`` reads them all from
 """
 
 from tornasole.selection.builtin import (
-    SCALAR_COLLECTIONS,
     TRAINING_ONLY_COLLECTIONS,
+    UNREDUCED_COLLECTIONS,
     Builtin,
     builtin_for,
 )
@@ -32,8 +32,8 @@ __all__ = [
     "DEFAULT_CONFIG_FILE_PATH",
     "DEFAULT_SAVE_INTERVAL",
     "RAW_TENSOR",
-    "SCALAR_COLLECTIONS",
     "TRAINING_ONLY_COLLECTIONS",
+    "UNREDUCED_COLLECTIONS",
     "Builtin",
     "Collection",
     "CollectionKeys",

@@ -12,10 +12,13 @@ from tornasole.selection.patterns import choose_from
 from tornasole.selection.save_config import DEFAULT_SAVE_INTERVAL
 from tornasole.types import Role
 
-SCALAR_COLLECTIONS = frozenset(
-    {Keys.LOSSES, Keys.METRICS, Keys.FEATURE_IMPORTANCE, Keys.AVERAGE_SHAP, Keys.SM_METRICS}
-)
-"""Collections of single numbers: always saved raw, never reduced, never drawn as histograms."""
+UNREDUCED_COLLECTIONS = frozenset(
+    {
+        Keys.LOSSES, Keys.METRICS, Keys.FEATURE_IMPORTANCE, Keys.AVERAGE_SHAP, Keys.SM_METRICS,
+        Keys.HYPERPARAMETERS, Keys.TREES,
+    }
+)  # fmt: skip
+"""Collections of single numbers and words: always saved raw, never drawn as histograms."""
 
 TRAINING_ONLY_COLLECTIONS = frozenset({Keys.GRADIENTS, Keys.OPTIMIZER_VARIABLES})
 """Collections that are skipped in EVAL and PREDICT."""
@@ -39,7 +42,7 @@ class Builtin:
     def collections(self, kind: type[C] = Collection) -> dict[str, C]:  # type: ignore[assignment]
         """Make the collections anew, of the framework's own kind."""
         return {
-            name: kind(name, roles=roles, save_histogram=name not in SCALAR_COLLECTIONS)
+            name: kind(name, roles=roles, save_histogram=name not in UNREDUCED_COLLECTIONS)
             for name, roles in self.roles.items()
         }
 

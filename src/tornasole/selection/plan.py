@@ -24,9 +24,9 @@ from functools import cached_property
 from tornasole.errors import InvalidCollectionConfiguration, SMDebugError, SMDebugValueError
 from tornasole.selection.builtin import (
     FILLED_LATER,
-    SCALAR_COLLECTIONS,
     TRAINING_ONLY_COLLECTIONS,
     TRAINING_ONLY_ROLES,
+    UNREDUCED_COLLECTIONS,
 )
 from tornasole.selection.collection import Collection, CollectionKeys, canonical_name
 from tornasole.selection.patterns import choose_from
@@ -236,7 +236,7 @@ class Plan:
 
     def reduction_config_of(self, collection: Collection) -> ReductionConfig:
         """In which form the collection is saved."""
-        if collection.name in SCALAR_COLLECTIONS:
+        if collection.name in UNREDUCED_COLLECTIONS:
             return RAW_TENSOR
         return collection.reduction_config or self._reduction_config
 

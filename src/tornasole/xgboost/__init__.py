@@ -15,6 +15,7 @@ from tornasole.xgboost.hook import Hook, get_hook
 
 if TYPE_CHECKING:
     from tornasole.trial import create_trial
+    from tornasole.views import create_xgboost_report
 
 __all__ = [
     "Collection",
@@ -24,6 +25,7 @@ __all__ = [
     "SaveConfig",
     "SaveConfigMode",
     "create_trial",
+    "create_xgboost_report",
     "del_hook",
     "get_hook",
     "modes",
@@ -37,4 +39,8 @@ def __getattr__(name: str) -> object:
         from tornasole.trial import create_trial
 
         return create_trial
+    if name == "create_xgboost_report":
+        from tornasole.views import create_xgboost_report
+
+        return create_xgboost_report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

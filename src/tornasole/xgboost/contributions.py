@@ -40,12 +40,12 @@ class Contributions:
         """
         if self._rows is None:
             self._rows = _sample(self.data, max(1, self._most_bytes // _bytes_per_row(booster)))
-        added = self._added_to(booster)
+        added = None if self._sum is None else self._added_to(booster)
         if self._sum is None or added is None:
-            self._sum = booster.predict(self._rows, pred_contribs=True)
+            self._sum = model.predicted(booster, self._rows, pred_contribs=True)
         else:
             for one in added:
-                self._sum += one.predict(self._rows, pred_contribs=True, validate_features=False)
+                self._sum += model.predicted(one, self._rows, pred_contribs=True)
         self._rounds = booster.num_boosted_rounds()
         return self._sum[..., :-1]  # the last is the bias, which belongs to no feature
 

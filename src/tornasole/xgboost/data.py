@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from typing import Any
 
-from xgboost import Booster, DMatrix
+from xgboost import Booster, DMatrix, collective
 
 from tornasole.errors import ObjectNotFound, SMDebugTypeError, SMDebugValueError
 
@@ -65,5 +65,10 @@ def checked_data(field: str, value: Any) -> Data | None:
         raise ObjectNotFound(
             f"{field} names {path!r}, but there is no such file. Paths are relative to "
             f"{os.getcwd()!r}."
+        )
+    if collective.is_distributed():
+        raise SMDebugValueError(
+            f"{field} cannot be a file in a distributed training: XGBoost would wait for all "
+            "workers to read it. Give an xgboost.DMatrix that every worker has made."
         )
     return Data((path, form))

@@ -115,8 +115,8 @@ class Hook(CaptureHook, TrainingCallback):
         """XGBoost begins to train a model."""
         if self._stands_aside:
             log.warning(
-                "The hook for %r is closed, or a copy of one: this training is not saved.",
-                self.out_dir,
+                "A hook that was closed, or is a copy of one (as clone and pickle make them), "
+                "saves nothing of this training."
             )
         else:
             self._guard.run(self._adapter.begin_training)

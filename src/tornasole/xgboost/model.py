@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xgboost import Booster
+import numpy as np
+import numpy.typing as npt
+from xgboost import Booster, DMatrix, collective
 from xgboost.core import XGBoostError
 
 
@@ -21,14 +23,28 @@ def kind(booster: Booster) -> str:
 
 
 def one_round(booster: Booster, number: int) -> Booster | None:
-    """The model of that round alone; none while ``process_type="update"`` has trees to go.
+    """The model of that round alone, if it can be had.
 
-    Trying is the only way to know: XGBoost's configuration does not tell.
+    It cannot while ``process_type="update"`` has trees to go: trying is the only way to know. And
+    not in a distributed training: XGBoost 1.7 would wait for all workers to slice the model.
     """
+    if collective.is_distributed():
+        return None
     try:
         return booster[number : number + 1]
     except XGBoostError:
         return None
+
+
+def predicted(booster: Booster, data: DMatrix, **options: Any) -> npt.NDArray[np.float32]:
+    """What the booster predicts, of data with its features.
+
+    Raises:
+        ValueError: The data does not fit it.
+    """
+    # XGBoost 1.7 gives a booster without names those of the data, and then refuses to train on.
+    names_matter = booster.feature_names is not None
+    return booster.predict(data, validate_features=names_matter, **options)
 
 
 def output_count(booster: Booster) -> int:

@@ -18,7 +18,7 @@ from xgboost import Booster, DMatrix
 from tornasole.capture.guard import Guard
 from tornasole.capture.recorder import Item, Recorder
 from tornasole.errors import SMDebugValueError
-from tornasole.types import Role
+from tornasole.types import Role, more_is_better
 from tornasole.xgboost import model
 from tornasole.xgboost.contributions import Contributions
 from tornasole.xgboost.data import Data
@@ -27,10 +27,6 @@ EvalsLog = Mapping[str, Mapping[str, Any]]
 """Data set -> metric -> its value after each round; in cross-validation (mean, deviation)."""
 
 _IMPORTANCES = ("weight", "gain", "cover", "total_gain", "total_cover")
-
-# What XGBoost's own early stopping maximises, and what scikit-learn calls a score.
-_MAXIMISED = ("auc", "map", "ndcg", "pre")
-_SCORES = ("accuracy", "_score")
 
 
 @dataclass
@@ -132,7 +128,7 @@ class RoundAdapter:
         if data is None:
             return
         try:
-            yield "predictions", Role.PREDICTION, booster.predict(data)
+            yield "predictions", Role.PREDICTION, model.predicted(booster, data)
         except ValueError as error:
             self._give_up("predictions", "validation_data", _reason(error))
 
@@ -195,18 +191,13 @@ def metrics(evals_log: EvalsLog) -> Iterator[Item]:
     for data, log in evals_log.items():
         for metric, history in log.items():
             name, value = f"{data}-{metric}", history[-1]
-            role = role_of(metric)
+            # As XGBoost does, a metric that is not known counts as a loss.
+            role = Role.METRIC if more_is_better(metric) else Role.LOSS
             if isinstance(value, tuple):
                 yield f"{name}-mean", role, value[0]
                 yield f"{name}-std", Role.METRIC, value[1]
             else:
                 yield name, role, value
-
-
-def role_of(metric: str) -> Role:
-    """A loss, unless more is better; as XGBoost does, it takes a metric it does not know as one."""
-    more_is_better = metric.startswith(_MAXIMISED) and metric != "mape"
-    return Role.METRIC if more_is_better or metric.endswith(_SCORES) else Role.LOSS
 
 
 def trees_of_last_round(booster: Booster) -> dict[str, npt.NDArray[Any]]:

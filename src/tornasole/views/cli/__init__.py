@@ -1,4 +1,4 @@
-"""The command line: ``tornasole ls | show | steps | tensors | export | version | demo``.
+"""The command line: ``tornasole ls | show | steps | tensors | export | report | version | demo``.
 
 app        the commands and their options
 reports    from a trial to plain values

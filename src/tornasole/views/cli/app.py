@@ -258,6 +258,25 @@ def export(
 
 
 @app.command()
+def report(
+    path: TrialPath,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file to write; else xgboost_report.html in the trial."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a page about an XGBoost training: one HTML file that needs nothing else."""
+    from tornasole.views.xgboost_report import create_xgboost_report
+
+    written = create_xgboost_report(path, out)
+    if json:
+        output.show_json({"written": written})
+    else:
+        output.show_line(f"The report is now in {written}.")
+
+
+@app.command()
 def version(json: Json = False) -> None:
     """Print the version."""
     output.show_json({"version": __version__}) if json else output.show_line(__version__)
