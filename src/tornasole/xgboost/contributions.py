@@ -2,7 +2,7 @@
 
 The contributions of a boosted model are the sum of those of its trees. So when rounds were added
 since the last look, only their trees are gone through; one round at a time, in XGBoost's own order,
-which makes the sums equal to XGBoost's to the last bit.
+which makes the sums equal to XGBoost's to the last bit; with several trees in a round, to rounding.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import numpy as np
 import numpy.typing as npt
 from xgboost import Booster, DMatrix
+from xgboost.core import XGBoostError
 
 from tornasole.xgboost import model
 
@@ -52,7 +53,7 @@ class Contributions:
     def _added_to(self, booster: Booster) -> list[Booster] | None:
         """The rounds since the last look; none if earlier ones may have changed, too."""
         rounds = booster.num_boosted_rounds()
-        if rounds < self._rounds or model.kind(booster) != "gbtree":
+        if rounds < self._rounds or not model.adds_up(booster):
             return None
         added = [model.one_round(booster, number) for number in range(self._rounds, rounds)]
         return None if None in added else [one for one in added if one is not None]
@@ -72,4 +73,10 @@ def _sample(data: DMatrix, most_rows: int) -> DMatrix:
         rows,
         most_rows,
     )
-    return data.slice(np.arange(most_rows) * rows // most_rows, allow_groups=True)
+    try:
+        return data.slice(np.arange(most_rows) * rows // most_rows, allow_groups=True)
+    except XGBoostError as error:
+        raise ValueError(
+            "its SHAP values are larger than most_shap_bytes, and XGBoost takes no sample of such "
+            "a matrix; give an xgboost.DMatrix, or a larger most_shap_bytes"
+        ) from error

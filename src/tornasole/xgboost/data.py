@@ -31,6 +31,8 @@ class Data:
         """
         if isinstance(self.given, DMatrix):
             return self.given
+        if self._read.num_col() < booster.num_features():
+            self._read = _widened(self._read, booster.num_features())
         if self._read.num_col() == booster.num_features():
             self._read.feature_names = booster.feature_names
         return self._read
@@ -40,6 +42,13 @@ class Data:
         assert isinstance(self.given, tuple)
         path, form = self.given
         return DMatrix(path + _FORMATS[form])
+
+
+def _widened(data: DMatrix, columns: int) -> DMatrix:
+    """The same with more columns: a libsvm file need not mention a feature that is nowhere set."""
+    values = data.get_data()
+    values.resize((data.num_row(), columns))
+    return DMatrix(values, label=data.get_label())
 
 
 def checked_data(field: str, value: Any) -> Data | None:
@@ -59,7 +68,7 @@ def checked_data(field: str, value: Any) -> Data | None:
             "Of arrays and data frames xgboost.DMatrix(X, label=y) makes one."
         )
     path, form = os.path.expanduser(os.fspath(value[0])), value[1]
-    if form not in _FORMATS:
+    if not isinstance(form, str) or form not in _FORMATS:
         raise SMDebugValueError(f"{field} is a file of format 'csv' or 'libsvm', not {form!r}.")
     if not os.path.exists(path):
         raise ObjectNotFound(
@@ -71,4 +80,23 @@ def checked_data(field: str, value: Any) -> Data | None:
             f"{field} cannot be a file in a distributed training: XGBoost would wait for all "
             "workers to read it. Give an xgboost.DMatrix that every worker has made."
         )
+    if any(each in path for each in "?#;"):
+        raise SMDebugValueError(
+            f"{field} names {path!r}, but to XGBoost '?', '#' and ';' in a path mean something."
+        )
+    if form == "csv" and os.path.isfile(path) and not _begins_with_a_number(path):
+        raise SMDebugValueError(
+            f"{field}: {path} does not begin with a number. XGBoost reads a csv file without a "
+            "line of names, its first column as the label."
+        )
     return Data((path, form))
+
+
+def _begins_with_a_number(path: str) -> bool:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline(10_000).partition(",")[0]
+    try:
+        float(first)
+    except ValueError:
+        return False
+    return True

@@ -59,7 +59,8 @@ class Hook(CaptureHook, TrainingCallback):
             checked_integer("most_shap_bytes", most_shap_bytes, least=1),
         )
         self._evals_log: EvalsLog = {}
-        self._rounds_before: int | None = None  # none: no round is under way
+        self._booster: Any = None  # that of the round that is under way
+        self._rounds_before = 0
         super().__init__(*args, **options)
 
     @classmethod
@@ -119,6 +120,7 @@ class Hook(CaptureHook, TrainingCallback):
                 "saves nothing of this training."
             )
         else:
+            self._booster = None
             self._guard.run(self._adapter.begin_training)
         return model
 
@@ -131,31 +133,34 @@ class Hook(CaptureHook, TrainingCallback):
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """A round is over. It never asks to stop the training."""
         if not self._stands_aside:
-            self._guard.run(self._end_round, model)
+            self._guard.run(self._end_round)
         return False
 
     def after_training(self, model: Any) -> Any:
         """The training is over: all of it can be read, even before the hook is closed."""
         if not self._stands_aside:
-            self._guard.run(self._end_training, model)
+            self._guard.run(self._end_training)
         return model
 
     def _begin_round(self, model: Any, evals_log: EvalsLog) -> None:
         self._begin_step()
         self._evals_log, self._rounds_before = evals_log, model.num_boosted_rounds()
+        self._booster = model
 
-    def _end_round(self, model: Any) -> None:
-        if self._rounds_before is not None:
-            self._rounds_before = None
-            self._adapter.end_round(model, self._evals_log)
+    def _end_round(self) -> None:
+        if self._booster is not None:
+            booster, self._booster = self._booster, None
+            self._adapter.end_round(booster, self._evals_log)
 
-    def _end_training(self, model: Any) -> None:
+    def _end_training(self) -> None:
         # XGBoost calls no callback behind one that stops the training: not even after the round.
-        if self._rounds_before is not None:
-            if model.num_boosted_rounds() == self._rounds_before:
+        # And after the training it may show a model that was cut to its best rounds.
+        if self._booster is not None:
+            if self._booster.num_boosted_rounds() == self._rounds_before:
+                self._booster = None
                 self._recorder.take_back_step()  # it was stopped before the round
             else:
-                self._end_round(model)
+                self._end_round()
         if self.step >= 0:
             self._flush()
 

@@ -22,6 +22,15 @@ def kind(booster: Booster) -> str:
     return str(_learner(booster)["gradient_booster"]["name"])
 
 
+def adds_up(booster: Booster) -> bool:
+    """Whether a model is the sum of its rounds, each of which predicts on its own.
+
+    Dart and linear models change what earlier rounds made. A round with categories lacks their
+    names, by which data in another order would be understood.
+    """
+    return kind(booster) == "gbtree" and "c" not in (booster.feature_types or ())
+
+
 def one_round(booster: Booster, number: int) -> Booster | None:
     """The model of that round alone, if it can be had.
 
@@ -77,6 +86,7 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _value(text: str) -> Any:
     """A number or list of numbers, if the text is one: XGBoost writes them as JSON in strings."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    return value[0] if isinstance(value, list) and len(value) == 1 else value

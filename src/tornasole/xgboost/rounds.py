@@ -26,6 +26,10 @@ from tornasole.xgboost.data import Data
 EvalsLog = Mapping[str, Mapping[str, Any]]
 """Data set -> metric -> its value after each round; in cross-validation (mean, deviation)."""
 
+_OF_ONE_MODEL = (
+    Role.FEATURE_IMPORTANCE, Role.LABEL, Role.PREDICTION, Role.TREE,
+    Role.AVERAGE_SHAP, Role.FULL_SHAP,
+)  # fmt: skip
 _IMPORTANCES = ("weight", "gain", "cover", "total_gain", "total_cover")
 
 
@@ -65,6 +69,9 @@ class RoundAdapter:
             self._recorder.note("metrics", f"the training evaluates none ({cure})")
         self._record(metrics(evals_log))
         if not isinstance(booster, Booster):
+            if any(map(self._recorder.wants_role, _OF_ONE_MODEL)):
+                why = "cross-validation trains several models, and shows only their metrics"
+                self._recorder.note("predictions, importance, trees and SHAP values", why)
             self._record(self._hyperparameters(booster.cvfolds[0].bst))  # the same in all folds
             return
         self._record(self._hyperparameters(booster))
@@ -176,10 +183,13 @@ class RoundAdapter:
             self._recorder.note(what, f"the hook was given no data for it ({cure})")
             return None
         try:
-            return data.matrix_for(booster)
+            matrix = data.matrix_for(booster)
+            if not matrix.num_row():
+                raise ValueError("it has no rows")
         except ValueError as error:
             self._give_up(what, field, _reason(error))
             return None
+        return matrix
 
     def _give_up(self, what: str, field: str, reason: str) -> None:
         self._given_up.add(what)
@@ -223,10 +233,10 @@ def trees_of_last_round(booster: Booster) -> dict[str, npt.NDArray[Any]]:
         values = frame[name]
         if name == "Tree":
             columns[name] = values.to_numpy() + before
-        elif values.dtype.kind in "biuf":
-            columns[name] = values.to_numpy()
         elif name in ("ID", "Yes", "No", "Missing"):
             columns[name] = np.array([_renumbered(value, before) for value in values])
+        elif values.dtype.kind in "biuf":
+            columns[name] = values.to_numpy()
         else:
             columns[name] = np.array([_text(value) for value in values])
     return columns
