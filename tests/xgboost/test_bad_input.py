@@ -170,3 +170,38 @@ def test_a_full_disk_does_not_harm_training(new_hook, matrix, train, monkeypatch
     monkeypatch.undo()
     assert watched.save_raw() == train(data, rounds=4).save_raw()
     assert any("No space left on device" in message for message in warnings_of())
+
+
+def test_data_with_more_columns_than_the_model_is_not_given_to_xgboost(new_hook, rows, train):
+    """XGBoost 3 would write beyond its memory, and die some time later."""
+    x, y = rows()
+    wide = xgb.DMatrix(np.hstack([x, x]))
+    hook = new_hook(include_collections=["average_shap"], train_data=wide)
+    with pytest.raises(SMDebugValueError, match="8 columns, the model 4 features"):
+        train(xgb.DMatrix(x, label=y), hook)
+
+
+def test_a_table_of_text_with_too_few_columns_is_not_guessed_at(
+    new_hook, rows, matrix, train, tmp_path
+):
+    x, y = rows()
+    np.savetxt(tmp_path / "few.csv", np.column_stack([y, x[:, 1:]]), delimiter=",")
+    data = (tmp_path / "few.csv", "csv")
+    hook = new_hook(include_collections=["predictions"], validation_data=data)
+    with pytest.raises(SMDebugValueError, match="predictions cannot be had"):
+        train(matrix(feature_names=list("abcd")), hook)
+
+
+def test_better_data_given_during_the_training_is_used(new_hook, read, rows, matrix, train):
+    x, _ = rows()
+    options = {"include_collections": ["labels"], "validation_data": xgb.DMatrix(x)}
+    hook = new_hook(on_error="warn", **options)
+
+    class Mend(xgb.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            if epoch == 0:
+                hook.validation_data = matrix()
+            return False
+
+    train(matrix(), hook, Mend(), rounds=3)
+    assert read().tensor("labels").steps()[-1] == 2

@@ -1,5 +1,8 @@
 """You pay only on the rounds you save, and only for what you save."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from tornasole.errors import SMDebugValueError
 xgb = pytest.importorskip("xgboost")
 
 import tornasole.xgboost as smd  # noqa: E402
+from tornasole.xgboost import contributions  # noqa: E402
 
 EVERY_THIRD = smd.SaveConfig(save_interval=3)
 SHAP = True
@@ -37,14 +41,28 @@ def test_nothing_is_predicted_in_rounds_that_are_not_due(costs):
     assert calls == [(PREDICTIONS, 1), (PREDICTIONS, 4), (PREDICTIONS, 7)]
 
 
-def test_shap_values_come_from_the_new_rounds_only(costs):
+@pytest.fixture
+def stopped_clock(monkeypatch):
+    """On which nothing takes longer than anything else."""
+    monkeypatch.setattr(contributions, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+
+
+def test_shap_values_come_from_the_new_rounds_only(costs, stopped_clock):
     wanted = {"include_collections": ["average_shap"], "save_all": False}
     calls = costs(rounds=7, save_config=EVERY_THIRD, **wanted)
     assert calls == [(SHAP, 1)] * 7
 
 
+def test_where_passing_over_the_rows_takes_longest_the_whole_model_is_explained(costs, monkeypatch):
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)  # all calls take as long
+    monkeypatch.setattr(contributions, "time", clock)
+    wanted = {"include_collections": ["average_shap"], "save_all": False}
+    calls = costs(rounds=7, save_config=EVERY_THIRD, **wanted)
+    assert calls == [(SHAP, 1), (SHAP, 1), (SHAP, 4), (SHAP, 7)]
+
+
 def test_of_a_continued_model_the_first_due_round_explains_all(
-    new_hook, matrix, train, count_predictions
+    new_hook, matrix, train, count_predictions, stopped_clock
 ):
     data = matrix()
     first = train(data, rounds=5)

@@ -200,7 +200,7 @@ def test_a_path_may_be_relative_or_of_the_home_folder(new_hook, tmp_path, file, 
 @pytest.mark.parametrize("sign", list("#?;"))
 def test_a_sign_in_a_path_that_xgboost_takes_for_its_own_is_refused(new_hook, file, sign):
     path, _, _ = file("csv", f"a{sign}b.csv")
-    with pytest.raises(SMDebugValueError, match="mean something"):
+    with pytest.raises(SMDebugValueError, match="opens no path"):
         new_hook(validation_data=(path, "csv"))
 
 

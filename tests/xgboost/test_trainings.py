@@ -390,3 +390,51 @@ def test_modes_are_those_of_the_hook(new_hook, read, matrix, train):
     hook.set_mode(smd.modes.TRAIN)
     train(matrix(), hook)
     assert read().steps(mode=smd.modes.TRAIN) == [0, 1, 2]
+
+
+def test_a_loop_that_only_tells_of_the_end_of_a_round_is_saved(new_hook, read, matrix):
+    hook, data = new_hook(), matrix()
+    booster = xgb.Booster({}, [data])
+    for number in range(3):
+        booster.update(data, number)
+        hook.after_iteration(booster, number, {"train": {"rmse": [1.0 - number]}})
+    hook.close()
+    assert read().tensor("train-rmse").values() == {0: 1.0, 1: 0.0, 2: -1.0}
+
+
+def test_a_training_within_a_training_has_steps_of_its_own(new_hook, read, matrix, train):
+    hook, data = new_hook(on_error="raise"), matrix()
+
+    def metric(predictions, matrix):
+        train(data, hook, rounds=2)
+        return "outer", 0.0
+
+    train(data, hook, rounds=1, custom_metric=metric)
+    inner, outer = read().tensor("train-rmse"), read().tensor("train-outer")
+    assert len(inner.steps()) == 3  # the outer training has it, too
+    assert len(outer.steps()) == 1
+    assert outer.steps()[0] > inner.steps()[1]
+
+
+def test_what_was_saved_by_hand_survives_a_training_that_did_not_begin(new_hook, read, matrix):
+    class Stop(xgb.callback.TrainingCallback):
+        def before_iteration(self, model, epoch, evals_log):
+            return True
+
+    hook, data = new_hook(), matrix()
+    hook.save_scalar("early", 1.0)
+    xgb.train({}, data, 3, callbacks=[hook, Stop()])
+    xgb.train({}, data, 1, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
+    hook.close()
+    assert "scalar/early" in read().tensor_names()
+
+
+def test_a_fault_while_writing_is_raised_into_training_if_asked(new_hook, matrix, train):
+    hook = new_hook(on_error="raise")
+
+    def broken(steps):
+        raise OSError("the disk is full, on purpose")
+
+    hook._writer._write = broken
+    with pytest.raises(OSError, match="on purpose"):
+        train(matrix(), hook, rounds=3)

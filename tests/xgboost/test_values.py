@@ -163,7 +163,8 @@ def test_predictions_are_predict(trained):
 def test_labels_are_those_of_the_matrix(trained):
     for step in STEPS:
         found = trained.trial.tensor("labels").value(step)
-        np.testing.assert_array_equal(found, trained.data.get_label())
+        np.testing.assert_array_equal(found.ravel(), trained.data.get_label().ravel())
+        assert len(found) == trained.data.num_row()
 
 
 def contributions(trained, step):

@@ -118,13 +118,16 @@ class Recorder:
         """The step that was begun did not take place: the next one has its number."""
         with self._lock:
             step = self._open
-            step.release()
             self.step -= 1
             for mode in {step.mode, ModeKeys.GLOBAL}:
                 self.mode_steps[mode] -= 1
                 if self.mode_steps[mode] < 0:
                     del self.mode_steps[mode]
             self._open = _Step(max(self.step, 0), step.mode, max(step.mode_step - 1, 0), None)
+            if self.step < 0:  # what came before the first step is still there
+                self._open.entries, self._open.lease = step.entries, step.lease
+            else:
+                step.release()
 
     def end_lingering(self) -> None:
         """Nothing is awaited any more: hands over the step that lingered, and those behind it."""
@@ -282,6 +285,8 @@ class Recorder:
 
     def _add(self, batch: _Batch, name: str, role: Role, value: Any, form: Form) -> None:
         """Describes one tensor and sorts it by what must be done with it."""
+        if not name.isascii():  # files hold no lone surrogates
+            name = name.encode("utf-8", "backslashreplace").decode()
         kind = next(kind for kind in self._kinds if kind.admits(value))
         try:
             value = kind.plain(value)

@@ -1,13 +1,15 @@
 """How much each feature contributed to each prediction (SHAP values), kept up with a booster.
 
 The contributions of a boosted model are the sum of those of its trees. So when rounds were added
-since the last look, only their trees are gone through; one round at a time, in XGBoost's own order,
-which makes the sums equal to XGBoost's to the last bit; with several trees in a round, to rounding.
+since the last look, it can be enough to go through their trees: one round at a time, in XGBoost's
+own order, which makes the sums equal to XGBoost's to the last bit. Each round costs a pass over the
+data, though: for many small trees the whole model is faster, and gives the same.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,8 @@ class Contributions:
         self._rows: DMatrix | None = None
         self._sum: npt.NDArray[np.float32] | None = None
         self._rounds = 0
+        # How long it took to predict with the whole model, and with one round of it.
+        self._whole_seconds = self._round_seconds = 0.0
 
     def at_round_of(self, booster: Booster) -> npt.NDArray[np.float32]:
         """Rows × features; of a model with several outputs, rows × outputs × features.
@@ -41,22 +45,32 @@ class Contributions:
         """
         if self._rows is None:
             self._rows = _sample(self.data, max(1, self._most_bytes // _bytes_per_row(booster)))
-        added = None if self._sum is None else self._added_to(booster)
-        if self._sum is None or added is None:
-            self._sum = model.predicted(booster, self._rows, pred_contribs=True)
-        else:
-            for one in added:
-                self._sum += model.predicted(one, self._rows, pred_contribs=True)
+        if self._sum is None or not self._add(booster, self._rows, self._sum):
+            self._sum, self._whole_seconds = _explained(booster, self._rows)
         self._rounds = booster.num_boosted_rounds()
         return self._sum[..., :-1]  # the last is the bias, which belongs to no feature
 
-    def _added_to(self, booster: Booster) -> list[Booster] | None:
-        """The rounds since the last look; none if earlier ones may have changed, too."""
+    def _add(self, booster: Booster, rows: DMatrix, total: npt.NDArray[np.float32]) -> bool:
+        """Adds the rounds since the last look; false: the whole model must be gone through."""
         rounds = booster.num_boosted_rounds()
         if rounds < self._rounds or not model.adds_up(booster):
-            return None
-        added = [model.one_round(booster, number) for number in range(self._rounds, rounds)]
-        return None if None in added else [one for one in added if one is not None]
+            return False
+        for number in range(self._rounds, rounds):
+            if self._round_seconds * (rounds - number) > self._whole_seconds:
+                return False  # it would take longer
+            one = model.one_round(booster, number)
+            if one is None:
+                return False
+            values, self._round_seconds = _explained(one, rows)
+            total += values
+        return True
+
+
+def _explained(booster: Booster, rows: DMatrix) -> tuple[npt.NDArray[np.float32], float]:
+    """The contributions, and how many seconds they took."""
+    start = time.perf_counter()
+    values = model.predicted(booster, rows, pred_contribs=True)
+    return values, time.perf_counter() - start
 
 
 def _bytes_per_row(booster: Booster) -> int:

@@ -10,6 +10,10 @@ from xgboost import Booster, DMatrix, collective
 
 from tornasole.errors import ObjectNotFound, SMDebugTypeError, SMDebugValueError
 
+_DISTRIBUTED = (
+    "in a distributed training it cannot be a file, which XGBoost would wait for all workers to "
+    "read; give an xgboost.DMatrix that every worker has made"
+)
 _FORMATS = {"csv": "?format=csv&label_column=0", "libsvm": "?format=libsvm"}
 
 
@@ -31,7 +35,7 @@ class Data:
         """
         if isinstance(self.given, DMatrix):
             return self.given
-        if self._read.num_col() < booster.num_features():
+        if self.given[1] == "libsvm" and self._read.num_col() < booster.num_features():
             self._read = _widened(self._read, booster.num_features())
         if self._read.num_col() == booster.num_features():
             self._read.feature_names = booster.feature_names
@@ -40,6 +44,8 @@ class Data:
     @cached_property
     def _read(self) -> DMatrix:
         assert isinstance(self.given, tuple)
+        if collective.is_distributed():
+            raise ValueError(_DISTRIBUTED)
         path, form = self.given
         return DMatrix(path + _FORMATS[form])
 
@@ -67,27 +73,22 @@ def checked_data(field: str, value: Any) -> Data | None:
             f"('valid.csv', 'csv'), not {type(value).__name__}. "
             "Of arrays and data frames xgboost.DMatrix(X, label=y) makes one."
         )
-    path, form = os.path.expanduser(os.fspath(value[0])), value[1]
+    path, form = os.path.abspath(os.path.expanduser(os.fspath(value[0]))), value[1]
     if not isinstance(form, str) or form not in _FORMATS:
         raise SMDebugValueError(f"{field} is a file of format 'csv' or 'libsvm', not {form!r}.")
     if not os.path.exists(path):
-        raise ObjectNotFound(
-            f"{field} names {path!r}, but there is no such file. Paths are relative to "
-            f"{os.getcwd()!r}."
-        )
+        raise ObjectNotFound(f"{field} names {path!r}, but there is no such file.")
     if collective.is_distributed():
+        raise SMDebugValueError(f"{field}: {_DISTRIBUTED}.")
+    if any(each in path for each in "?#;") or not path.isascii():
         raise SMDebugValueError(
-            f"{field} cannot be a file in a distributed training: XGBoost would wait for all "
-            "workers to read it. Give an xgboost.DMatrix that every worker has made."
-        )
-    if any(each in path for each in "?#;"):
-        raise SMDebugValueError(
-            f"{field} names {path!r}, but to XGBoost '?', '#' and ';' in a path mean something."
+            f"{field} names {path!r}, but XGBoost opens no path with '?', '#', ';' or letters "
+            "beyond ASCII. Give the file another name, or an xgboost.DMatrix."
         )
     if form == "csv" and os.path.isfile(path) and not _begins_with_a_number(path):
         raise SMDebugValueError(
-            f"{field}: {path} does not begin with a number. XGBoost reads a csv file without a "
-            "line of names, its first column as the label."
+            f"{field}: {path} is empty, or does not begin with a number. XGBoost reads a csv file "
+            "without a line of names, its first column as the label."
         )
     return Data((path, form))
 

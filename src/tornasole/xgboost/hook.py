@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import xgboost
 from xgboost import DMatrix, collective
 from xgboost.callback import TrainingCallback
+from xgboost.core import XGBoostError
 
 from tornasole.capture import Hook as CaptureHook
 from tornasole.capture.hook import hook_of
@@ -58,9 +60,8 @@ class Hook(CaptureHook, TrainingCallback):
             checked_data("validation_data", validation_data),
             checked_integer("most_shap_bytes", most_shap_bytes, least=1),
         )
-        self._evals_log: EvalsLog = {}
-        self._booster: Any = None  # that of the round that is under way
-        self._rounds_before = 0
+        self._trainings: list[weakref.ref[Any]] = []
+        self._round: _Round | None = None  # the one that is under way
         super().__init__(*args, **options)
 
     @classmethod
@@ -114,55 +115,94 @@ class Hook(CaptureHook, TrainingCallback):
 
     def before_training(self, model: Any) -> Any:
         """XGBoost begins to train a model."""
-        if self._stands_aside:
+        if self._closed:
             log.warning(
                 "A hook that was closed, or is a copy of one (as clone and pickle make them), "
                 "saves nothing of this training."
             )
         else:
-            self._booster = None
-            self._guard.run(self._adapter.begin_training)
+            self._guard.run(self._begin_training, model)
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """A round begins, and with it a step."""
-        if not self._stands_aside:
+        if not self._closed:
             self._guard.run(self._begin_round, model, evals_log)
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """A round is over. It never asks to stop the training."""
-        if not self._stands_aside:
-            self._guard.run(self._end_round)
+        if not self._closed:
+            self._guard.run(self._end_round, model, evals_log)
         return False
 
     def after_training(self, model: Any) -> Any:
         """The training is over: all of it can be read, even before the hook is closed."""
-        if not self._stands_aside:
-            self._guard.run(self._end_training)
+        if not self._closed:
+            self._guard.run(self._end_training, model)
+            self._guard.meet()
         return model
 
+    def _begin_training(self, model: Any) -> None:
+        if collective.is_distributed() and self._worker.count == 1:
+            log.warning(
+                "The hook was made before xgboost.collective began, so it takes this process for "
+                "the only one. Make it within the context of the communicator."
+            )
+        self._trainings.append(weakref.ref(model))
+        self._round = None
+        self._adapter.begin_training()
+
+    def _is_watched(self, model: Any) -> bool:
+        """Whether it is the training that began last: one that goes on beside it is not saved."""
+        if not self._trainings or self._trainings[-1]() in (model, None):
+            return True
+        self._recorder.note("a training", "another one began with this hook before it was over")
+        return False
+
     def _begin_round(self, model: Any, evals_log: EvalsLog) -> None:
-        self._begin_step()
-        self._evals_log, self._rounds_before = evals_log, model.num_boosted_rounds()
-        self._booster = model
+        if self._is_watched(model):
+            self._begin_step()
+            self._round = _Round(model, evals_log, _rounds(model))
 
-    def _end_round(self) -> None:
-        if self._booster is not None:
-            booster, self._booster = self._booster, None
-            self._adapter.end_round(booster, self._evals_log)
+    def _end_round(self, model: Any, evals_log: EvalsLog) -> None:
+        if not self._is_watched(model):
+            return
+        if self._round is None:  # nothing was called before the round, or a training came between
+            self._begin_step()
+        self._round = None
+        self._adapter.end_round(model, evals_log)
 
-    def _end_training(self) -> None:
+    def _end_training(self, model: Any) -> None:
         # XGBoost calls no callback behind one that stops the training: not even after the round.
-        # And after the training it may show a model that was cut to its best rounds.
-        if self._booster is not None:
-            if self._booster.num_boosted_rounds() == self._rounds_before:
-                self._booster = None
+        # And after the training it may show another model, cut to its best rounds.
+        current = self._round
+        if current is not None:
+            if _rounds(current.model) == current.rounds_before:
+                self._round = None
                 self._recorder.take_back_step()  # it was stopped before the round
             else:
-                self._end_round()
+                self._end_round(current.model, current.evals_log)
+        if self._trainings:
+            self._trainings.pop()
         if self.step >= 0:
             self._flush()
+
+
+class _Round(NamedTuple):
+    """A round that is under way."""
+
+    model: Any
+    evals_log: EvalsLog
+    rounds_before: int
+
+
+def _rounds(model: Any) -> int:
+    """How many rounds a model has; -1 if it cannot be trained, which XGBoost will say."""
+    try:
+        return int(model.num_boosted_rounds())
+    except XGBoostError:
+        return -1
 
 
 def get_hook(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xgboost
 from xgboost import Booster, DMatrix, collective
 from xgboost.core import XGBoostError
 
@@ -26,18 +27,24 @@ def adds_up(booster: Booster) -> bool:
     """Whether a model is the sum of its rounds, each of which predicts on its own.
 
     Dart and linear models change what earlier rounds made. A round with categories lacks their
-    names, by which data in another order would be understood.
+    names, by which data in another order would be understood. The trees of a round, if there are
+    several, would be summed up in another order, which changes the last bit.
     """
-    return kind(booster) == "gbtree" and "c" not in (booster.feature_types or ())
+    learner = _learner(booster)["gradient_booster"]
+    return (
+        learner["name"] == "gbtree"
+        and int(learner["gbtree_model_param"].get("num_parallel_tree", 1)) == 1
+        and "c" not in (booster.feature_types or ())
+    )
 
 
 def one_round(booster: Booster, number: int) -> Booster | None:
     """The model of that round alone, if it can be had.
 
     It cannot while ``process_type="update"`` has trees to go: trying is the only way to know. And
-    not in a distributed training: XGBoost 1.7 would wait for all workers to slice the model.
+    not in a distributed training by XGBoost 1, which waits for all workers to slice the model.
     """
-    if collective.is_distributed():
+    if xgboost.__version__.startswith("1.") and collective.is_distributed():
         return None
     try:
         return booster[number : number + 1]
@@ -51,6 +58,10 @@ def predicted(booster: Booster, data: DMatrix, **options: Any) -> npt.NDArray[np
     Raises:
         ValueError: The data does not fit it.
     """
+    # XGBoost itself, with contributions, writes beyond its memory.
+    columns, features = data.num_col(), booster.num_features()
+    if columns > features or (columns < features and options.get("pred_contribs")):
+        raise ValueError(f"it has {columns} columns, the model {features} features")
     # XGBoost 1.7 gives a booster without names those of the data, and then refuses to train on.
     names_matter = booster.feature_names is not None
     return booster.predict(data, validate_features=names_matter, **options)

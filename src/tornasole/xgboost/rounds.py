@@ -53,7 +53,7 @@ class RoundAdapter:
     def begin_training(self) -> None:
         """Forgets what belonged to the booster before."""
         self._contributions: Contributions | None = None
-        self._given_up: set[str] = set()
+        self._given_up: set[tuple[str, Data | None]] = set()
 
     def end_round(self, booster: Any, evals_log: EvalsLog) -> None:
         """Keeps what is due of the round that is over.
@@ -91,8 +91,7 @@ class RoundAdapter:
         if self._recorder.wants_role(role):
             given = self._given.hyperparameters
             for name, value in (model.parameters(booster) if given is None else given).items():
-                plain = isinstance(value, (str, bool, int, float, np.generic))
-                yield f"hyperparameters/{name}", role, value if plain else str(value)
+                yield f"hyperparameters/{name}", role, value if _is_plain(value) else str(value)
 
     def _importance(self, booster: Booster) -> Iterator[Item]:
         role = Role.FEATURE_IMPORTANCE
@@ -105,12 +104,12 @@ class RoundAdapter:
                     yield stem + feature, role, score
 
     def _trees(self, booster: Booster) -> Iterator[Item]:
-        if "trees" in self._given_up or not self._recorder.wants_role(Role.TREE):
+        if ("trees", None) in self._given_up or not self._recorder.wants_role(Role.TREE):
             return
         try:
             columns = trees_of_last_round(booster)
         except (ImportError, ValueError) as error:  # no pandas, or no trees in this model
-            self._given_up.add("trees")
+            self._given_up.add(("trees", None))
             self._recorder.note("trees", _reason(error))
             return
         for column, values in columns.items():
@@ -124,7 +123,9 @@ class RoundAdapter:
             return
         labels = data.get_label()
         if labels.size:
-            yield "labels", Role.LABEL, labels
+            several = labels.ndim == 1 and labels.size != data.num_row()  # XGBoost 1 flattens them
+            shape = (data.num_row(), -1) if several else labels.shape
+            yield "labels", Role.LABEL, labels.reshape(shape)
         else:
             self._give_up("labels", "validation_data", "it has none; DMatrix(X, label=y) has")
 
@@ -175,9 +176,9 @@ class RoundAdapter:
 
     def _data(self, what: str, field: str, booster: Booster) -> DMatrix | None:
         """What to compute it on; none: that was said once."""
-        if what in self._given_up:
-            return None
         data: Data | None = getattr(self._given, field)
+        if (what, data) in self._given_up:
+            return None
         if data is None:
             cure = f"hook.{field} = xgboost.DMatrix(…)"
             self._recorder.note(what, f"the hook was given no data for it ({cure})")
@@ -192,7 +193,7 @@ class RoundAdapter:
         return matrix
 
     def _give_up(self, what: str, field: str, reason: str) -> None:
-        self._given_up.add(what)
+        self._given_up.add((what, getattr(self._given, field)))
         self._guard.tell(SMDebugValueError(f"{what} cannot be had of {field}: {reason}."))
 
 
@@ -242,6 +243,14 @@ def trees_of_last_round(booster: Booster) -> dict[str, npt.NDArray[Any]]:
     return columns
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether a value can be saved as it is; others are saved as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -(2**63) <= value < 2**64
+    kind = value.dtype.kind if isinstance(value, np.generic) else "f"
+    return isinstance(value, (str, bool, float, np.generic)) and kind in "biufSU"
+
+
 def _renumbered(node: Any, before: int) -> str:
     """``<tree>-<node>``, with the tree's place in the whole model; nothing: a leaf has none."""
     if not isinstance(node, str):
@@ -258,5 +267,5 @@ def _text(value: Any) -> str:
 
 def _reason(error: Exception) -> str:
     """What XGBoost says, without the time, the place in its source and the stack."""
-    said = re.sub(r"^\[[\d:]+\] \S+: ", "", str(error).partition("Stack trace:")[0])
+    said = re.sub(r"\[\d\d:\d\d:\d\d\] \S+: ", "", str(error).partition("Stack trace:")[0])
     return "; ".join(line.strip() for line in said.splitlines() if line.strip()).rstrip(".")
