@@ -27,6 +27,7 @@ _NAMES = {
     "nothing_due_keras_2": "mxnet",
     "nothing_due_mxnet": "mxnet",
     "xgboost_rounds": "torch",
+    "rules_speed": "torch",
     "raw": "torch",
     "reductions": "torch",
     "long_run": "torch",

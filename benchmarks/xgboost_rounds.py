@@ -34,16 +34,18 @@ def measure() -> list[Result]:
         return [_metrics(folder), *_shap(folder)]
 
 
-def _data(rows: int) -> xgboost.DMatrix:
+def _data(rows: int, features: int = _FEATURES) -> xgboost.DMatrix:
     random = np.random.default_rng(0)
-    values = random.normal(size=(rows, _FEATURES)).astype(np.float32)
+    values = random.normal(size=(rows, features)).astype(np.float32)
     score = values[:, 0] + values[:, 1] * values[:, 2] + random.normal(size=rows)
     return xgboost.DMatrix(values, label=score > 0)
 
 
-def _train(data: xgboost.DMatrix, rounds: int, callbacks: Sequence[Any], **options: Any) -> Any:
+def _train(
+    data: xgboost.DMatrix, rounds: int, callbacks: Sequence[Any], depth: int = 6, **options: Any
+) -> Any:
     return xgboost.train(
-        _PARAMETERS,
+        {**_PARAMETERS, "max_depth": depth},
         data,
         rounds,
         evals=[(data, "train")],
@@ -108,6 +110,9 @@ def _shap(folder: Path) -> list[Result]:
         own += look.own_times
     ratio, error = median_and_error([a / b for a, b in zip(whole, own, strict=True)])
     look = _looked(folder / "added", data, rounds=_EARLIER_ROUNDS)
+    stumps = _looked(
+        folder / "stumps", _data(_EXPLAINED_ROWS, 10 * _FEATURES), 5 * _EARLIER_ROUNDS, 50, depth=1
+    )
     return [
         Result(
             f"first due round with average and full SHAP values, of XGBoost's own prediction of "
@@ -125,17 +130,29 @@ def _shap(folder: Path) -> list[Result]:
             round(sum(look.hook_times) / sum(look.own_times), 3),
             bound=1.10,
         ),
+        Result(
+            f"the same for stumps ({_EXPLAINED_ROWS:,} × {10 * _FEATURES}, every 50th of "
+            f"{5 * _EARLIER_ROUNDS})",
+            round(sum(stumps.hook_times) / sum(stumps.own_times), 3),
+            details={
+                "of which the first two": round(
+                    sum(stumps.hook_times[:2]) / sum(stumps.own_times[:2]), 3
+                )
+            },
+        ),
     ]
 
 
-def _looked(folder: Path, data: xgboost.DMatrix, rounds: int, **options: Any) -> _Look:
+def _looked(
+    folder: Path, data: xgboost.DMatrix, rounds: int, every: int = 10, **options: Any
+) -> _Look:
     with Hook(
         folder,
-        save_config=SaveConfig(save_interval=10),
+        save_config=SaveConfig(save_interval=every),
         include_collections=["average_shap", "full_shap"],
         train_data=data,
         on_error="raise",
     ) as hook:
-        look = _Look(hook, data, every=10)
+        look = _Look(hook, data, every)
         _train(data, rounds, [hook, look], **options)
     return look

@@ -37,12 +37,13 @@ MAY_IMPORT = {
     "xgboost": ADAPTER,
     # read side
     "trial": {"format", "selection", "stats", *BOTTOM},
-    "views": {"trial", "selection", "demo", *BOTTOM},
+    "rules": {"trial", "format", "selection", "stats", *BOTTOM},
+    "views": {"rules", "trial", "selection", "demo", *BOTTOM},
     # on top
     "demo": {"pytorch", "trial"},
-    "testing": {"capture", "store", "format", "trial", "selection", "stats", *BOTTOM},
+    "testing": {"capture", "store", "format", "trial", "rules", "selection", "stats", *BOTTOM},
     "__main__": {"views"},
-    "__init__": {"capture", "selection", "trial", "types", "_version"},
+    "__init__": {"capture", "selection", "trial", "types", "errors", "_version"},
 }
 
 # The facade of a framework also offers create_trial, as scripts written for smdebug expect, and a

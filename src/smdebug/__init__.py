@@ -61,6 +61,10 @@ ALIASES: dict[str, str | dict[str, str]] = {
         "get_hook": "tornasole.pytorch:get_hook",
         "set_hook": "tornasole.pytorch:set_hook",
     },
+    "smdebug.rules": "tornasole.rules",
+    "smdebug.rules.action": "tornasole.rules.actions",
+    "smdebug.rules.rule": {"Rule": "tornasole.rules:Rule"},
+    "smdebug.rules.rule_invoker": {"invoke_rule": "tornasole.rules:invoke_rule"},
     "smdebug.tensorflow": "tornasole.tensorflow",
     "smdebug.tensorflow.singleton_utils": {
         "get_hook": "tornasole.tensorflow:get_hook",

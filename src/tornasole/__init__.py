@@ -1,7 +1,7 @@
 """Tornasole, an open training debugger: the public names, loaded on first use.
 
-    framework ─▶ pytorch/ ─▶ capture/ ─▶ format/ ─▶ store/ ─▶ format/ ─▶ trial/ ─▶ views/
-    one step     adapter     Hook        writer     bytes     reader     Trial     command line
+    framework ─▶ pytorch/ ─▶ capture/ ─▶ format/ ─▶ store/ ─▶ format/ ─▶ trial/ ─▶ rules/ ─▶ views/
+    one step     adapter     Hook        writer     bytes     reader     Trial     Finding   pages
                               ▲    ▲
                      selection/    stats/
                      what, when    numbers
@@ -18,6 +18,7 @@ from tornasole._version import __version__
 
 if TYPE_CHECKING:
     from tornasole.capture import Hook, del_hook, get_hook, set_hook
+    from tornasole.errors import TrainingStopped
     from tornasole.selection import (
         Collection,
         CollectionKeys,
@@ -38,6 +39,7 @@ __all__ = [
     "SaveConfig",
     "SaveConfigMode",
     "Tensor",
+    "TrainingStopped",
     "Trial",
     "__version__",
     "create_trial",
@@ -57,6 +59,7 @@ _HOMES = {
     "SaveConfig": "tornasole.selection:SaveConfig",
     "SaveConfigMode": "tornasole.selection:SaveConfigMode",
     "Tensor": "tornasole.trial:Tensor",
+    "TrainingStopped": "tornasole.errors:TrainingStopped",
     "Trial": "tornasole.trial:Trial",
     "create_trial": "tornasole.trial:create_trial",
     "del_hook": "tornasole.capture:del_hook",

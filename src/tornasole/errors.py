@@ -15,8 +15,8 @@ also is the built-in a user would catch.
     ├── InsufficientInformationForRuleInvocation├── MissingCollectionFiles
     ├── TrialNotFound (FileNotFoundError)       ├── IndexReaderException (CorruptTrial)
     ├── ObjectNotFound (FileNotFoundError)      ├── WaitTimeout (TimeoutError)
-    ├── CorruptTrial (ValueError)               └── MissingExtra (ImportError)
-    └── UnsupportedFormat (ValueError)
+    ├── CorruptTrial (ValueError)               ├── MissingExtra (ImportError)
+    └── UnsupportedFormat (ValueError)          └── TrainingStopped
 """
 
 from __future__ import annotations
@@ -189,6 +189,10 @@ class RuleEvaluationConditionMet(SMDebugError):
 
     def __str__(self) -> str:
         return f"Rule {self.rule_name!r} fired at step {self.step}."
+
+
+class TrainingStopped(SMDebugError):
+    """Somebody asked for the training to stop, such as a rule. What was saved is readable."""
 
 
 class InsufficientInformationForRuleInvocation(SMDebugError):

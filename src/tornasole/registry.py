@@ -24,6 +24,36 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "file": "tornasole.store.local:LocalStore",
         "memory": "tornasole.store.memory:open_memory",
     },
+    "rule": {
+        "all_zero": "tornasole.rules.builtin.all_zero:AllZero",
+        "check_input_images": "tornasole.rules.builtin.check_input_images:CheckInputImages",
+        "class_imbalance": "tornasole.rules.builtin.class_imbalance:ClassImbalance",
+        "confusion": "tornasole.rules.builtin.confusion:Confusion",
+        "create_xgboost_report": "tornasole.views.xgboost_report.rule:CreateXgboostReport",
+        "dead_relu": "tornasole.rules.builtin.dead_relu:DeadRelu",
+        "exploding_tensor": "tornasole.rules.builtin.exploding_tensor:ExplodingTensor",
+        "feature_importance_overweight": (
+            "tornasole.rules.builtin.feature_importance_overweight:FeatureImportanceOverweight"
+        ),
+        "loss_not_decreasing": "tornasole.rules.builtin.loss_not_decreasing:LossNotDecreasing",
+        "nan_source": "tornasole.rules.builtin.nan_source:NanSource",
+        "nlp_sequence_ratio": "tornasole.rules.builtin.nlp_sequence_ratio:NlpSequenceRatio",
+        "overfit": "tornasole.rules.builtin.overfit:Overfit",
+        "overtraining": "tornasole.rules.builtin.overtraining:Overtraining",
+        "poor_weight_initialization": (
+            "tornasole.rules.builtin.poor_weight_initialization:PoorWeightInitialization"
+        ),
+        "saturated_activation": "tornasole.rules.builtin.saturated_activation:SaturatedActivation",
+        "similar_across_runs": "tornasole.rules.builtin.similar_across_runs:SimilarAcrossRuns",
+        "stalled_training_rule": (
+            "tornasole.rules.builtin.stalled_training_rule:StalledTrainingRule"
+        ),
+        "tensor_variance": "tornasole.rules.builtin.tensor_variance:TensorVariance",
+        "tree_depth": "tornasole.rules.builtin.tree_depth:TreeDepth",
+        "unchanged_tensor": "tornasole.rules.builtin.unchanged_tensor:UnchangedTensor",
+        "vanishing_gradient": "tornasole.rules.builtin.vanishing_gradient:VanishingGradient",
+        "weight_update_ratio": "tornasole.rules.builtin.weight_update_ratio:WeightUpdateRatio",
+    },
 }
 
 # Imported module -> the extra that installs it.

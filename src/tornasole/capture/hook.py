@@ -10,8 +10,9 @@ import os
 import platform
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -22,7 +23,7 @@ from tornasole._version import __version__
 from tornasole.capture.adapter import Tensors, Unsavable
 from tornasole.capture.arrays import Arrays
 from tornasole.capture.buffers import BufferPool, WhenFull
-from tornasole.capture.guard import Guard, OnError
+from tornasole.capture.guard import Guard, NotOurs, OnError
 from tornasole.capture.recorder import Recorder, asked_for
 from tornasole.capture.worker import Worker, this_process
 from tornasole.errors import (
@@ -30,8 +31,9 @@ from tornasole.errors import (
     SMDebugRuntimeError,
     SMDebugTypeError,
     SMDebugValueError,
+    TrainingStopped,
 )
-from tornasole.format import StepRecords, TrialWriter
+from tornasole.format import StepRecords, Stop, StopSign, TrialWriter
 from tornasole.selection import (
     Collection,
     CollectionKeys,
@@ -52,6 +54,7 @@ log = logging.getLogger("tornasole")
 H = TypeVar("H", bound="Hook")
 
 _QUEUE_BYTES = 1 << 30
+_LOOK_SECONDS = 0.05
 _END_OF_TIME = 253_402_300_800  # the year 10000, in seconds since the epoch
 
 
@@ -154,6 +157,11 @@ class Hook:
         )
         self._plan = plan
         self._thread: threading.Thread | None = None
+        self._observers: list[Callable[[StepRecords], None]] = []
+        self._sign = None if self.dry_run else StopSign.of(self.out_dir)
+        self._next_look = 0.0
+        self._stop: Stop | None = None
+        self._stopped: str | None = None
         self._closed = self._prepared = False
         self._closing = threading.Lock()
         self._connect()
@@ -297,6 +305,51 @@ class Hook:
             self._prepared = True
             self._prepare()
         self._recorder.begin_step(trains)
+        self._obey_stop()
+
+    # -- watching and stopping ---------------------------------------------------------------------
+
+    def observe(self, observer: Callable[[StepRecords], None]) -> None:
+        """Has a function called with the records of each saved step, on the training thread.
+
+        It is called when the step is over, before its records are written, and only where this
+        process saves.
+        """
+        self._observers.append(observer)
+
+    def stop_training(self, reason: str) -> None:
+        """Has ``TrainingStopped`` raised where the next step would begin, in all of the workers.
+
+        May be called from any thread.
+        """
+        self._stop = Stop(reason)
+
+    def _obey_stop(self) -> None:
+        alone, wish = self._worker.count == 1, self._stop
+        if wish is None or not alone:
+            wish = self._sign_seen(alone) or wish
+        if wish is None:
+            return
+        if not alone and self._sign is not None and wish.at_step is None:
+            # A worker that has seen the step stops there, and none can be further than that: in
+            # each step, workers wait for one another.
+            at_step = self.step + 1 if self._worker.is_chief else None
+            self._sign.put(Stop(wish.reason, at_step))
+            return
+        if wish.at_step is not None and self.step < wish.at_step:
+            return
+        self._recorder.take_back_step()
+        self._stopped = wish.reason
+        self._close(None)
+        raise NotOurs(TrainingStopped(wish.reason))
+
+    def _sign_seen(self, alone: bool) -> Stop | None:
+        """Somebody else's wish; one worker alone need not look for it at every step."""
+        now = time.monotonic()
+        if self._sign is None or (alone and now < self._next_look):
+            return None
+        self._next_look = now + _LOOK_SECONDS
+        return self._sign.look()
 
     # -- collections -------------------------------------------------------------------------------
 
@@ -397,7 +450,6 @@ class Hook:
     def _save(
         self, name: str, role: Role, value: Any, form: Form, when: float | None = None
     ) -> None:
-        name = name.encode("utf-8", "backslashreplace").decode()  # files hold no lone surrogates
         if self._closed:
             self._recorder.note(
                 name, "the hook is closed, or belongs to the process that this one is a copy of"
@@ -484,6 +536,7 @@ class Hook:
             {
                 "clean": reason is None,
                 "reason": reason,
+                **({} if self._stopped is None else {"stopped": self._stopped}),
                 "last_step": recorder.step,
                 "mode_steps": {mode.name: step for mode, step in recorder.mode_steps.items()},
                 "time": _now(),
@@ -499,6 +552,8 @@ class Hook:
     # -- between the recorder and the writer -------------------------------------------------------
 
     def _submit(self, step: StepRecords) -> None:
+        for observer in self._observers:
+            observer(step)
         if self._writer is None:
             if self.dry_run:
                 _describe(step)

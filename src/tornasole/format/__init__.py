@@ -2,6 +2,7 @@
 
 from tornasole.format.reader import TrialReader
 from tornasole.format.records import Record, StepRecords
+from tornasole.format.stop_sign import Stop, StopSign
 from tornasole.format.writer import TrialWriter
 
-__all__ = ["Record", "StepRecords", "TrialReader", "TrialWriter"]
+__all__ = ["Record", "StepRecords", "Stop", "StopSign", "TrialReader", "TrialWriter"]

@@ -6,6 +6,7 @@ trial.json                          what this is
 <worker>/<number:012d>.parquet      the rows of a segment; a visible row is a readable value
 <worker>/end.json                   the worker's last word
 findings/*.jsonl                    what the rules said
+stop.json                           a wish that the job stop
 """
 
 from __future__ import annotations

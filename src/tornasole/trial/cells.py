@@ -115,6 +115,19 @@ class Cells:
 
         What was saved is read; what was not is computed from the value, if that was.
         """
+        values, known = self.known_numbers(statistic, rows)
+        if known.all():
+            return values, known
+        for position in np.flatnonzero(
+            ~known & (self._reader.column("payload")[rows] >= 0)
+        ).tolist():
+            number = _of_many(statistic, self._raw(int(rows[position])))
+            if number is not None:
+                values[position], known[position] = number, True
+        return values, known
+
+    def known_numbers(self, statistic: str, rows: Ints) -> tuple[Floats, Mask]:
+        """A statistic (or ``value``) in rows, and where it is known without reading raw values."""
         values, known = self._saved_numbers(statistic, rows)
         if known.all():
             return values, known
@@ -122,12 +135,6 @@ class Cells:
         if single.any():
             values[single] = _of_one(statistic, self._reader.column("value")[rows[single]])
             known |= single
-        for position in np.flatnonzero(
-            ~known & (self._reader.column("payload")[rows] >= 0)
-        ).tolist():
-            number = _of_many(statistic, self._raw(int(rows[position])))
-            if number is not None:
-                values[position], known[position] = number, True
         return values, known
 
     def _saved_numbers(self, statistic: str, rows: Ints) -> tuple[Floats, Mask]:
@@ -175,7 +182,7 @@ def _of_one(statistic: str, values: Floats) -> Array:
         test = {"nan_count": np.isnan, "inf_count": np.isinf, "zero_count": np.logical_not}
         return np.asarray(test[statistic](values))
     if statistic.endswith(_SPREAD):
-        return values - values  # 0, or NaN where it is not finite
+        return np.where(np.isfinite(values), 0.0, np.nan)
     return np.abs(values) if statistic.startswith(_ABSOLUTE) else values
 
 

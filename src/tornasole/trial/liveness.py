@@ -33,6 +33,22 @@ def is_gone(process: Mapping[str, Any]) -> bool:
     return os.name == "posix" and _is_gone_posix(pid)
 
 
+def is_here(process: Mapping[str, Any]) -> bool:
+    """Whether the process certainly lives on this machine, under that number. Unknown counts as no.
+
+    Args:
+        process: As for ``is_gone``.
+    """
+    pid, started = process.get("pid"), process.get("started")
+    boot, namespace = process.get("boot"), process.get("namespace")
+    if type(pid) is not int or pid <= 0 or None in (started, boot, namespace):
+        return False
+    is_ours = process.get("host") == socket.gethostname() and boot == _read(_BOOT_ID)
+    if not is_ours or namespace != _link(_PID_NAMESPACE) or not os.path.exists(f"/proc/{pid}"):
+        return False
+    return not _is_gone_linux(pid, started)
+
+
 def _is_gone_linux(pid: int, started: object) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:

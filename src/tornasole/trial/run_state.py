@@ -50,7 +50,7 @@ def judge(
             f"{waiting} has not ended" if open_ends else f"{unheard} of {expected} workers not seen"
         )
         return RunState("running", why, False)
-    return RunState("finished", _losses(ends), True)
+    return RunState("finished", _last_words(ends), True)
 
 
 def _abandoned(open_ends: list[str], gone: frozenset[str]) -> bool:
@@ -58,7 +58,7 @@ def _abandoned(open_ends: list[str], gone: frozenset[str]) -> bool:
     return bool(gone) and gone.issuperset(open_ends)
 
 
-def _losses(ends: Mapping[str, Mapping[str, Any] | None]) -> str:
+def _last_words(ends: Mapping[str, Mapping[str, Any] | None]) -> str:
     lost = [
         f"{worker}: {what.replace('_', ' ')}: {count}"
         for worker, end in ends.items()
@@ -66,4 +66,6 @@ def _losses(ends: Mapping[str, Mapping[str, Any] | None]) -> str:
         for what, count in end["lost"].items()
         if count
     ]
-    return "All workers ended cleanly" + (f" ({'; '.join(lost)})" if lost else "")
+    stopped = sorted({str(end["stopped"]) for end in ends.values() if end and end.get("stopped")})
+    asked = f", when asked to stop: {'; '.join(stopped)}" if stopped else ""
+    return f"All workers ended cleanly{asked}" + (f" ({'; '.join(lost)})" if lost else "")

@@ -26,6 +26,7 @@ from tornasole.format import TrialReader
 from tornasole.format.segment import SCHEMA
 from tornasole.selection import Collection, CollectionKeys, canonical_name
 from tornasole.selection.patterns import compiled
+from tornasole.trial.blocks import Block
 from tornasole.trial.collection_files import CollectionFiles
 from tornasole.trial.completeness import last_complete, step_state, wait_window
 from tornasole.trial.hints import nearest
@@ -413,6 +414,13 @@ class Trial:
         """
         self.maybe_refresh()
         return first_nonfinite(self._reader, self._source.cells, self._source.index.rows)
+
+    def block(self, after: int = -1, most_rows: int = 1 << 18) -> Block:
+        """The complete steps after a step, whole, up to about that many rows.
+
+        For who reads much and in order, such as rules. Good until the next refresh.
+        """
+        return Block(self._source, after, self._last_complete, most_rows)
 
     # -- inputs, labels, predictions --------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""The command line: ``tornasole ls | show | steps | tensors | export | report | version | demo``.
+"""The command line: ``tornasole ls | show | check | watch | rules | …``.
 
 app        the commands and their options
 reports    from a trial to plain values
 output     from plain values to a terminal, a pipe or JSON
+findings   from what rules say to lines for people
 export     from a trial to files of other formats
 """
 

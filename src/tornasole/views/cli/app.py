@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+class Level(str, Enum):
+    """Severities as they are typed."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class FailOn(str, Enum):
+    """From which severity on a finding is a failure."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    NEVER = "never"
+
+    def code(self, findings: Iterable[Any]) -> int:
+        """The exit code for findings."""
+        levels = [level.value for level in Level]
+        if self is FailOn.NEVER:
+            return 0
+        least = levels.index(self.value)
+        return int(any(finding.severity.rank >= least for finding in findings))
 
 
 class Mode(str, Enum):
@@ -57,6 +83,25 @@ CollectionOption = Annotated[
 RoleOption = Annotated[
     str | None, typer.Option("--role", help="Only tensors of this role, such as gradient.")
 ]
+
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        metavar="NAME[:PARAM=VALUE]",
+        help="Run this rule, with these parameters; may be given again. A file's: my.py:MyRule. "
+        "Default: all rules that apply.",
+    ),
+]
+FailOnOption = Annotated[
+    FailOn,
+    typer.Option(
+        "--fail-on",
+        case_sensitive=False,
+        help="End with exit code 1 if something of this severity or above was found.",
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 
 
 @app.command()
@@ -274,6 +319,125 @@ def report(
         output.show_json({"written": written})
     else:
         output.show_line(f"The report is now in {written}.")
+
+
+@app.command()
+def check(
+    path: TrialPath,
+    rule: RuleOption = None,
+    fail_on: FailOnOption = FailOn.WARNING,
+    no_save: Annotated[
+        bool, typer.Option("--no-save", help="Do not write what is found to the trial.")
+    ] = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Judge a run by rules: what went wrong, where, and what to try.
+
+    Exit code 0: nothing of severity --fail-on; 1: something; 2: it could not be judged.
+    """
+    from tornasole.views.cli import findings
+
+    with findings.log_as_notes():
+        run = findings.checked(path, rule or None, save=not no_save)
+    if json:
+        output.show_json(findings.report_dict(run))
+    else:
+        findings.show(findings.report_lines(run, asked=bool(rule), verbose=verbose))
+    code = fail_on.code(run.report.findings)
+    if code == 0 and not findings.is_judged(run.report, asked=bool(rule)):
+        code = 2
+    raise typer.Exit(code)
+
+
+@app.command()
+def watch(
+    path: TrialPath,
+    rule: RuleOption = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--action",
+            help="What to do about findings; may be given again: stop, webhook:URL, "
+            "email:ADDRESS, command:LINE, sms:NUMBER.",
+        ),
+    ] = None,
+    at: Annotated[
+        Level,
+        typer.Option("--at", case_sensitive=False, help="Act on findings of this severity or up."),
+    ] = Level.WARNING,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for a trial that is not there yet.")
+    ] = 0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds to watch; default: until the run is over."),
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds after which a job on this machine that was asked to stop, and has not, "
+            "is sent SIGTERM.",
+        ),
+    ] = 30,
+    fail_on: FailOnOption = FailOn.WARNING,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print each finding as one line of JSON.")
+    ] = False,
+) -> None:
+    """Follow a live run with rules, and act on what they find; what is known is not repeated.
+
+    Exit codes as those of check. Ctrl-C ends the watch, not the run.
+    """
+    from tornasole.rules.watching import watch
+    from tornasole.trial import create_trial
+    from tornasole.views.cli import findings
+
+    if not json:
+        output.show_note(findings.beginning(path, action or (), at.value))
+    trial = create_trial(path, wait=wait)
+    telling = findings.Telling(trial.num_workers == 1, json)
+    with findings.log_as_notes(telling.progress):
+        try:
+            report = watch(
+                trial,
+                rule or None,
+                action or (),
+                at=at.value,
+                timeout=timeout,
+                grace=grace,
+                on_finding=telling.tell,
+                on_progress=telling.show_progress,
+            )
+        except KeyboardInterrupt:
+            telling.end(None)
+            raise typer.Exit(130) from None
+    telling.end(report)
+    raise typer.Exit(fail_on.code(report.findings))
+
+
+@app.command()
+def rules(
+    name: Annotated[
+        str | None, typer.Argument(help="Explain this rule: what it looks at, its parameters.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the rules, or explain one."""
+    from tornasole.views.cli import findings
+
+    if name is not None:
+        about = findings.rule_dict(name)
+        output.show_json(about) if json else findings.show(findings.rule_lines(about))
+        return
+    found = findings.rule_list()
+    if json:
+        output.show_json(found)
+    elif output.is_terminal():
+        findings.show(findings.list_lines(found))
+    else:
+        output.show_table(found, ["name", "title"])
 
 
 @app.command()

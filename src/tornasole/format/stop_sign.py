@@ -1,0 +1,59 @@
+"""The sign by which a job is asked to stop: ``stop.json`` in its trial.
+
+Who wants it stopped writes it without a step. The first worker that sees it writes down at which
+step all of them stop, so that none waits for another that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tornasole.errors import ObjectNotFound
+from tornasole.format import layout
+from tornasole.store import Store, open_store
+
+_KEY = "stop.json"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A wish to stop.
+
+    Attributes:
+        reason: Why, for people.
+        at_step: The global step that does not begin any more; ``None``: nobody has set one yet.
+    """
+
+    reason: str
+    at_step: int | None = None
+
+
+class StopSign:
+    """The sign of one trial, to look at and to put up."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @classmethod
+    def of(cls, address: str) -> StopSign:
+        """The sign of the trial at the address."""
+        return cls(open_store(address))
+
+    def look(self) -> Stop | None:
+        """The wish to stop, if there is one. A few microseconds where the trial is a folder."""
+        try:
+            self._store.size(_KEY)
+        except ObjectNotFound:
+            return None
+        content = layout.parse_object(self._store.get(_KEY), f"{self._store.url}/{_KEY}")
+        step = content.get("at_step")
+        return Stop(str(content.get("reason")), step if type(step) is int else None)
+
+    def put(self, stop: Stop) -> None:
+        """Asks for it. A wish without a step does not take the place of another."""
+        content = json.dumps({"reason": stop.reason, "at_step": stop.at_step}).encode()
+        try:
+            self._store.put(_KEY, [content], overwrite=stop.at_step is not None)
+        except FileExistsError:
+            pass

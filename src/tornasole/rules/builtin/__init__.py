@@ -1,0 +1,1 @@
+"""The built-in rules, one per file; ``tornasole.registry`` knows them by name."""

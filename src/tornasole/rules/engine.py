@@ -1,0 +1,222 @@
+"""Runs any number of rules over blocks of steps, in one pass that reads each tensor once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tornasole.rules.contract import StepRule, Symptom
+from tornasole.rules.derived import known
+from tornasole.rules.finding import Finding, Severity
+from tornasole.rules.needs import Need
+from tornasole.rules.view import Block, Floats, Group, Ints, Mask, Reading, StepRows, StepView
+from tornasole.types import Role
+
+_MOST_TENSORS = 20  # that a finding names
+
+
+class Engine:
+    """Some rules over one run.
+
+    Findings come in the order of steps. A symptom that goes on from step to step is one finding,
+    at the step where it begins. A rule that fails makes a finding about itself and is left out.
+
+    Args:
+        trial: Where the run is saved, for rules that want to know.
+    """
+
+    def __init__(self, rules: Sequence[StepRule], trial: str | None = None) -> None:
+        self._runs = [_Run(rule, trial) for rule in rules]
+        self._statistics = frozenset().union(
+            *(need.statistics for run in self._runs for need in run.needs.values())
+        )
+        self._last: StepRows | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was judged; -1 before the first."""
+        return -1 if self._last is None else self._last.step
+
+    def judge(self, block: Block) -> Iterator[Finding]:
+        """Judges the steps of a block."""
+        reading = Reading(block, self._statistics)
+        for run in self._runs:
+            run.enter(block, reading)
+        for i, rows in enumerate(block.steps):
+            reading.begin_step()
+            self._last = rows
+            for run in self._runs:
+                yield from run.judge(i, rows)
+
+    def wait(self, now: float) -> Iterator[Finding]:
+        """The run lives and has written nothing new."""
+        for run in self._runs:
+            yield from run.without_step(self._last, "while_waiting", now)
+
+    def end(self) -> Iterator[Finding]:
+        """The run is over."""
+        for run in self._runs:
+            yield from run.without_step(self._last, "at_end")
+
+    def not_applicable(self) -> dict[str, str]:
+        """The rules that could say nothing so far, and why."""
+        reasons = {run.rule.name: run.why_silent() for run in self._runs}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+
+class _Run:
+    """One rule over one run: what it remembers, and which of its symptoms go on."""
+
+    def __init__(self, rule: StepRule, trial: str | None) -> None:
+        self.rule, self._trial = rule, trial
+        self.needs = dict(rule.needs())
+        self._found = {name: _Found(need) for name, need in self.needs.items()}
+        self._memory: dict[str, Any] = {}
+        self._going_on: set[tuple[str, str | None]] = set()
+        self._failed = False
+
+    def enter(self, block: Block, reading: Reading) -> None:
+        for found in self._found.values():
+            found.enter(block, reading)
+
+    def judge(self, i: int, rows: StepRows) -> Iterator[Finding]:
+        if self._failed or not any(found.has_tensors(i) for found in self._found.values()):
+            return
+        groups = {name: found.group(i) for name, found in self._found.items()}
+        try:
+            symptoms = list(self.rule.symptoms(StepView(rows, groups, self._trial), self._memory))
+            looked_at = {name for group in groups.values() for name in group.names}
+            yield from self._tell(symptoms, looked_at, rows)
+        except Exception as error:  # noqa: BLE001 - the boundary around rules, which others write
+            yield self._failure(error, rows)
+
+    def without_step(self, last: StepRows | None, call: str, *args: Any) -> Iterator[Finding]:
+        if self._failed or last is None:
+            return
+        try:
+            symptoms = list(getattr(self.rule, call)(*args, self._memory))
+            yield from self._tell(symptoms, set(), last)
+        except Exception as error:  # noqa: BLE001 - as above
+            yield self._failure(error, last)
+
+    def _tell(
+        self, symptoms: Sequence[Symptom], looked_at: set[str], rows: StepRows
+    ) -> Iterator[Finding]:
+        shown = {(symptom.tensor, symptom.worker) for symptom in symptoms}
+        fresh = [s for s in symptoms if (s.tensor, s.worker) not in self._going_on]
+        self._going_on = shown | {
+            key for key in self._going_on if key[0] and key[0] not in looked_at
+        }
+        if not fresh:
+            return
+        told = self.rule.explain(fresh)
+        workers = {symptom.worker for symptom in fresh}
+        yield Finding(
+            rule=self.rule.name,
+            severity=told.severity,
+            step=rows.step,
+            mode=rows.mode,
+            mode_step=rows.mode_step,
+            tensors=tuple(dict.fromkeys(s.tensor for s in fresh if s.tensor))[:_MOST_TENSORS],
+            message=told.message,
+            evidence=told.evidence or dict(fresh[0].numbers),
+            causes=told.causes,
+            remedies=told.remedies,
+            worker=workers.pop() if len(workers) == 1 else None,
+        )
+
+    def _failure(self, error: Exception, rows: StepRows) -> Finding:
+        self._failed = True
+        return Finding(
+            rule=self.rule.name,
+            severity=Severity.WARNING,
+            step=rows.step,
+            mode=rows.mode,
+            mode_step=rows.mode_step,
+            tensors=(),
+            message=f"The rule itself failed and is left out from here on: "
+            f"{type(error).__name__}: {error}",
+            evidence={"error": type(error).__name__},
+            remedies=("Other rules are not affected. Mend the rule, or report it.",),
+            rule_failed=True,
+        )
+
+    def why_silent(self) -> str:
+        """Why the rule could say nothing; empty if it could."""
+        for found in self._found.values():
+            if found.need.required and (reason := found.what_is_missing()):
+                return reason
+        reasons = [found.what_is_missing() for found in self._found.values()]
+        return reasons[0] if reasons and all(reasons) else ""
+
+
+class _Found:
+    """The tensors of one need in the block at hand."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self._is_one: dict[str, bool] = {}
+        self._any = False
+        self._known: dict[str, tuple[Floats, Mask]] = {}
+        self._positions: Ints = np.zeros(0, np.int64)
+        self._bounds: list[int] = [0]
+
+    def enter(self, block: Block, reading: Reading) -> None:
+        self._block, self._reading = block, reading
+        wanted = np.zeros(len(block.names), np.bool_)
+        codes = np.unique(block.codes).tolist()
+        wanted[[code for code in codes if self._matches(block, block.names[code])]] = True
+        positions = np.flatnonzero(wanted[block.codes])
+        if not self.need.every_worker and len(block.worker_names) > 1:
+            positions = self._of_first_workers(block, positions)
+        self._positions = positions
+        firsts = [rows.first for rows in block.steps]
+        self._bounds = [*np.searchsorted(positions, firsts).tolist(), len(positions)]
+        self._known = {name: known(block, name, positions) for name in self.need.statistics}
+        self._any = self._any or len(positions) > 0
+
+    def _matches(self, block: Block, name: str) -> bool:
+        if name not in self._is_one:
+            role, need = block.role(name), self.need
+            # What was saved by hand has no role, but a collection that says what it is.
+            by_hand = not need.is_chosen and role in (Role.CUSTOM, Role.SCALAR)
+            self._is_one[name] = need.matches(name, role) or any(
+                name in block.members(collection)
+                for collection in (need.save if by_hand else need.collections)
+            )
+        return self._is_one[name]
+
+    @staticmethod
+    def _of_first_workers(block: Block, positions: Ints) -> Ints:
+        """Of each tensor at each step, the row of the first worker that has it."""
+        steps = np.repeat(
+            np.arange(len(block.steps)), [rows.stop - rows.first for rows in block.steps]
+        )
+        keys = steps[positions] * len(block.names) + block.codes[positions]
+        first: Ints = positions[np.sort(np.unique(keys, return_index=True)[1])]
+        return first
+
+    def has_tensors(self, i: int) -> bool:
+        return self._bounds[i] < self._bounds[i + 1]
+
+    def group(self, i: int) -> Group:
+        here = slice(self._bounds[i], self._bounds[i + 1])
+        block, positions = self._block, self._positions[here]
+        return Group(
+            [block.names[code] for code in block.codes[positions].tolist()],
+            [block.worker_names[worker] for worker in block.workers[positions].tolist()],
+            positions,
+            {name: (values[here], mask[here]) for name, (values, mask) in self._known.items()},
+            self._reading,
+        )
+
+    def what_is_missing(self) -> str:
+        if self._any:
+            return ""
+        if self.need.is_chosen:
+            asked = [pattern.pattern for pattern in self.need.regex] + list(self.need.collections)
+            return f"no tensor that was saved matches {', '.join(map(repr, asked))}"
+        cure = f"; add include_collections={list(self.need.save)}" if self.need.save else ""
+        return f"no {self.need.what} were saved{cure}"
