@@ -46,6 +46,7 @@ def run(out_dir: Path | None = None, console: Console | None = None) -> None:
     console.print("\nThe whole script is in src/tornasole/demo.py. Next, try:\n")
     tornasole = "tornasole" if shutil.which("tornasole") else sys.argv[0]
     for command in (
+        f"{tornasole} check {path}",
         f"{tornasole} show {path}",
         f"{tornasole} tensors {path} --collection gradients",
         f"{tornasole} show {path} gradient/Sequential_hidden.weight",

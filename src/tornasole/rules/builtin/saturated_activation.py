@@ -195,19 +195,27 @@ class SaturatedActivation(StepRule):
         named = np.array([says[name] is not None for name in values.names], np.bool_)
         inputs = {n for n in values.names if n not in outputs and (chosen or says[n] is not None)}
         looked_at = np.flatnonzero(named | (by_numbers != 0) | chosen)
+        means, seen = values.statistic("mean"), set()
         for i in looked_at.tolist():
             name = values.names[i]
             if not is_output[i]:
                 if name in inputs:
                     yield _Activation(i, says[name] or Kind.EITHER, False, True)
                 continue
+            numbers = float(lows[i]), float(highs[i]), float(means[i])
+            is_copy = numbers in seen
+            seen.add(numbers)
             if name.replace("output", "input") in inputs:
                 continue  # its inputs say more
             if says[name] is not None:
                 yield _Activation(i, says[name] or Kind.EITHER, True, True)
             elif by_numbers[i] and (
                 # Before the first layer that computes anything, there is only data.
-                chosen or not (passes_on(name) or (i <= first_negative and not channels_last(name)))
+                chosen
+                or not (
+                    # What a layer returns may be what the last layer in it has returned.
+                    is_copy or passes_on(name) or (i <= first_negative and not channels_last(name))
+                )
             ):
                 kind = Kind.TANH if by_numbers[i] < 0 else Kind.SIGMOID
                 yield _Activation(i, kind, True, chosen)

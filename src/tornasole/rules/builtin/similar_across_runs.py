@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tornasole.errors import SMDebugValueError
+from tornasole.rules.builtin.nan_source import execution_order
 from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
 from tornasole.rules.derived import known
 from tornasole.rules.finding import Severity
@@ -90,10 +91,11 @@ class SimilarAcrossRuns(StepRule):
             there = other.at(step)
             pairs = [(i, there[name]) for i, name in enumerate(mine.names) if name in there]
             other.compared += len(pairs)
-            for i, numbers in sorted(self._differences(mine, other, pairs)):
-                if i not in told:
+            differences = dict(self._differences(mine, other, pairs))
+            for i in _in_order(mine) if differences else ():
+                if i in differences and i not in told:
                     told.add(i)
-                    yield Symptom(mine.names[i], {"run": other.trial.path, **numbers})
+                    yield Symptom(mine.names[i], {"run": other.trial.path, **differences[i]})
 
     def _differences(
         self, mine: Group, other: _Other, pairs: Sequence[tuple[int, int]]
@@ -164,6 +166,11 @@ class SimilarAcrossRuns(StepRule):
                 "give a larger rtol if the difference is no more than rounding",
             ),
         )
+
+
+def _in_order(group: Group) -> list[int]:
+    """The places of tensors in the order of execution: some are shown late, as weights by MXNet."""
+    return execution_order([(name, group.role(i)) for i, name in enumerate(group.names)])
 
 
 class _Other:

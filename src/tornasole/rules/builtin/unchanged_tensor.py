@@ -30,8 +30,8 @@ class UnchangedTensor(StepRule):
     Looks at the tensors that you choose; without a choice, at weights, their gradients, losses and
     the model's outputs in training steps. Fires when each of the last ``num_steps`` saved values of
     a tensor is close to the one before it: no value differs by more than ``atol`` plus ``rtol``
-    times its size. Where only statistics were saved, those must be exactly equal, and at least two of
-    them must be known; that is an estimate, as different values can have equal statistics.
+    times its size. Where only statistics were saved, those must be exactly equal, and at least two
+    of them must be known; that is an estimate, as different values can have equal statistics.
 
     Wrong about what is meant to stay: frozen layers, weights between two updates when gradients are
     accumulated over several steps, a model that is trained on one batch and has learned it.
