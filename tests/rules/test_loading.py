@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tornasole.errors import SMDebugTypeError, SMDebugValueError
-from tornasole.rules import StepRule, load_rule, rule_names
+from tornasole.rules import StepRule, collections_needed, load_rule, rule_names
 from tornasole.rules.loading import load_rules
 
 NAMES = [
@@ -134,3 +134,8 @@ def test_the_documentation_has_a_section_about_it_and_all_its_parameters(rule):
     assert section
     for each in rule.parameters():
         assert f"`{each.name}`" in section
+
+
+def test_rules_tell_what_a_hook_should_save():
+    needed = collections_needed(["vanishing_gradient", "weight_update_ratio", "tree_depth"])
+    assert needed == ["gradients", "trees", "weights"]

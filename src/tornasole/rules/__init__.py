@@ -17,7 +17,7 @@ from tornasole.rules.checking import Report, check, findings_of
 from tornasole.rules.classic import RequiredTensors, Rule, invoke_rule
 from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
 from tornasole.rules.finding import Finding, Severity
-from tornasole.rules.loading import load_rule, rule_names
+from tornasole.rules.loading import collections_needed, load_rule, rule_names
 from tornasole.rules.needs import Need
 from tornasole.rules.stopping import stop_job
 from tornasole.rules.watching import Progress, watch
@@ -45,6 +45,7 @@ __all__ = [
     "Webhook",
     "attach",
     "check",
+    "collections_needed",
     "findings_of",
     "invoke_rule",
     "load_action",

@@ -21,6 +21,7 @@ ENOUGH_PER_CLASS = 50
 
 _NOT_NUMBERS = "cmMOSUV"
 _FEWER = 0.9  # of the fewest errors so far: from there on a model is better than it was
+_PATIENCE = 5  # shares of errors that are looked at before a model counts as done
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,12 @@ class Learning:
         self.times += 1
         if errors < _FEWER * self.best:
             self.best, self.best_at = errors, self.times
-        return self.times < 2 * self.best_at
+        return self.times < max(_PATIENCE, 2 * self.best_at)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it was seen to become better, and may do so still."""
+        return self.best_at > 1 and self.times < max(_PATIENCE, 2 * self.best_at)
 
 
 def counted(classes: Ints) -> dict[int, int]:

@@ -157,3 +157,9 @@ def load_rules(what: Iterable[Any] | str | None) -> list[Any]:
             if isinstance(kind, type) and issubclass(kind, StepRule) and kind.runs_by_default
         ]
     return [load_rule(each) for each in what]
+
+
+def collections_needed(rules: Iterable[Any] | str | None = None) -> list[str]:
+    """What a hook should save for rules to judge: ``Hook(include_collections=…)`` takes it."""
+    needs = [need for rule in load_rules(rules) for need in rule.needs().values()]
+    return sorted({name for need in needs for name in need.save})

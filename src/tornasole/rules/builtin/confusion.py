@@ -40,8 +40,9 @@ class Confusion(StepRule):
     class have come together. Fires when, of the samples or of the predictions of a class, a share
     below ``min_diag`` is right, or when more than ``max_off_diag`` is one other class, by more than
     chance makes of so few samples. A model that still learns, or gets no more than half of all
-    samples right, is spoken of only when the run ends. So are runs with fewer samples, and that is
-    worth knowing rather than a warning. Wrong where classes cannot be told apart better than that.
+    samples right, is spoken of only when the run ends, and so are runs with fewer samples. It is
+    worth knowing rather than a warning of few samples, or if the run ends too early. Wrong where
+    classes cannot be told apart better than that.
     """
 
     name = "confusion"
@@ -106,7 +107,7 @@ class Confusion(StepRule):
         for (_, tensor), seen in memory.get("seen", {}).items():
             wrong = self._judged(seen.judged if seen.judged.size else seen.matrix)
             if wrong is not None:
-                yield Symptom(tensor, wrong)
+                yield Symptom(tensor, {**wrong, "still learning": seen.learning.is_under_way})
 
     def _judged(self, matrix: Ints) -> Mapping[str, Any] | None:
         found = confused(matrix, self.min_diag, self.max_off_diag)
@@ -132,13 +133,14 @@ class Confusion(StepRule):
         numbers = symptom.numbers
         worst = numbers["worst"][0]
         enough = numbers["samples"] >= ENOUGH_PER_CLASS * numbers["classes"]
+        learns = bool(numbers.get("still learning"))
         return Explanation(
             f"{numbers['confused classes']} of {numbers['classes']} classes are confused in "
             f"{symptom.tensor}, over {numbers['samples']} samples with "
             f"{percent(numbers['accuracy'])} right: worst is class {worst['class']}, "
             f"{percent(worst['right'])} right, {percent(worst['share'])} mixed up with class "
             f"{worst['taken for']}.",
-            severity=Severity.WARNING if enough else Severity.INFO,
+            severity=Severity.WARNING if enough and not learns else Severity.INFO,
             evidence={
                 "min_diag": self.min_diag,
                 "max_off_diag": self.max_off_diag,

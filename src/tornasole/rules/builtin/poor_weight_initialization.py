@@ -124,7 +124,7 @@ class PoorWeightInitialization(StepRule):
             history = memory.setdefault("losses", [])  # no longer than ``steps``
             history.append(float(np.mean(losses.statistic("mean"))))
             stalled = steps_without_fall(history)
-            if stalled >= self.patience:
+            if stalled >= self.patience and not falls_on_average(history, self.patience):
                 numbers = {"steps": stalled, "loss": history[-1], "first": history[0]}
                 yield "loss", Symptom(losses.names[0], numbers)
 
@@ -216,6 +216,15 @@ def widest(low: Floats, high: Floats, std: Floats, count: Floats) -> Floats:
         limits: Floats = np.fmin(high - low, _WIDEST * std)
     limits[~(count > 1)] = np.nan
     return limits
+
+
+def falls_on_average(losses: Sequence[float], patience: int) -> bool:
+    """Whether the last losses are lower than those before them, though none need be the lowest.
+
+    A loss that varies from batch to batch can fall without a new lowest one for a while.
+    """
+    before, last = losses[:-patience], losses[-patience:]
+    return len(before) > 0 and float(np.mean(last)) < float(np.mean(before))
 
 
 def steps_without_fall(losses: Sequence[float]) -> int:
