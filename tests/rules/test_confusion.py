@@ -68,11 +68,10 @@ def test_a_few_samples_are_not_certain(right, expected):
 @pytest.mark.parametrize(
     ("errors", "expected"),
     [
-        ([0.9, 0.9], [True, False]),
-        ([0.9, 0.6, 0.4, 0.2], [True] * 4),
-        ([0.9, 0.6, 0.59, 0.58, 0.57], [True, True, True, False, False]),
-        ([0.9, 0.6, 0.6, 0.6, 0.3], [True, True, True, False, True]),
-        ([0.0, 0.0], [True, False]),
+        ([0.9] * 6, [True] * 4 + [False] * 2),
+        ([0.9, 0.6, 0.4, 0.2, 0.15, 0.1], [True] * 6),
+        ([0.9, 0.7, 0.5, 0.49, 0.48, 0.49, 0.3], [True] * 5 + [False, True]),
+        ([0.0] * 5, [True] * 4 + [False]),
     ],
 )
 def test_a_model_learns_until_it_has_stood_still_as_long_as_it_learned(errors, expected):
@@ -97,9 +96,9 @@ def test_identity_passes(run):
 
 
 def test_it_judges_when_there_are_enough_samples(run):
-    steps = [one_off(10)] * 12
+    steps = [one_off(10)] * 32
     [finding] = run(steps).findings
-    assert finding.step == 9  # no better than over the samples before
+    assert finding.step == 24  # 2,500 samples, and it becomes no better
     assert finding.severity is Severity.WARNING
     assert finding.message == (
         "2 of 10 classes are confused in predictions, over 500 samples with 90 % right: worst is "
@@ -117,6 +116,13 @@ def test_what_a_model_still_confuses_while_it_learns_is_no_fault(run):
     labels = np.repeat(np.arange(10), 50)
     halfway = np.where(labels < 6, labels, 0)
     assert not run([(labels, halfway), (labels, labels)]).findings
+
+
+def test_a_run_that_ends_while_the_model_still_learns_is_no_reason_to_warn(run):
+    labels = np.repeat(np.arange(10), 50)
+    guesses = [np.where(labels < known, labels, 0) for known in (2, 6, 8)]
+    [finding] = run([(labels, each) for each in guesses]).findings
+    assert (finding.step, finding.severity) == (2, Severity.INFO)
 
 
 def test_a_model_that_never_learned_them_is_told_of_at_the_end(run):

@@ -7,6 +7,7 @@ from tornasole.errors import SMDebugValueError
 from tornasole.rules import Severity, check, load_rule
 from tornasole.rules.builtin.poor_weight_initialization import (
     PoorWeightInitialization,
+    falls_on_average,
     steps_without_fall,
     variance_ratio,
     widest,
@@ -59,6 +60,20 @@ def test_statistics_tell_how_wide_it_can_be_at_most(values):
 )
 def test_how_long_the_loss_has_not_fallen(losses, steps):
     assert steps_without_fall(losses) == steps
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([1, 1, 1, 1], False),
+        ([1, 0.8, 0.85, 0.9], True),
+        ([1, 2, 3], False),
+        ([3, np.nan, np.nan], False),
+        ([1, 2], False),
+    ],
+)
+def test_a_loss_that_varies_can_fall_without_a_new_lowest_one(losses, expected):
+    assert falls_on_average(losses, 2) == expected
 
 
 def run(scale=1.0, gradient=1.0, losses=None, steps=8):
