@@ -98,3 +98,36 @@ def test_an_observer_sees_the_records_of_each_saved_step(tmp_path):
         hook.observe(lambda step: seen.append((step.step, [r.name for r in step.records])))
         train(hook, 2)
     assert seen == [(0, ["scalar/loss"]), (1, ["scalar/loss"])]
+
+
+@pytest.mark.parametrize("content", ['{"reason": "x"', "", "[]", "null", '{"reason": 5}'])
+def test_a_sign_that_is_damaged_is_passed_over(tmp_path, content, caplog):
+    hook = Hook(tmp_path / "trial", save_config=EVERY, on_error="raise")
+    (tmp_path / "trial" / "stop.json").write_text(content)
+    train(hook, 4)
+    hook.close()
+    assert create_trial(tmp_path / "trial").steps() == [0, 1, 2, 3]
+    assert "cannot be read" in caplog.text
+
+
+def test_a_worker_that_cannot_tell_the_others_stops_alone(tmp_path, monkeypatch):
+    hook, *others = workers(monkeypatch, tmp_path / "trial", 2)
+
+    def refuse(stop):
+        raise PermissionError("on purpose")
+
+    hook._sign.put = refuse
+    hook.stop_training("enough")
+    with pytest.raises(TrainingStopped):
+        train(hook, 3)
+    for other in others:
+        other.close()
+
+
+def test_an_observer_is_told_of_the_end(tmp_path):
+    seen = []
+    hook = Hook(tmp_path / "trial", save_config=EVERY)
+    hook.observe(lambda step: seen.append(step.step), lambda: seen.append("end"))
+    train(hook, 2)
+    hook.close()
+    assert seen == [0, 1, "end"]

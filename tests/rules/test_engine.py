@@ -248,3 +248,75 @@ def test_a_long_run_is_judged_in_blocks(run, monkeypatch):
     path = run(*({"a": 2.0 if step == 7 else 0.0, "b": 0.0} for step in range(10)))
     report = check(path, [Above()])
     assert (report.steps, steps_of(report)) == (10, [7])
+
+
+@dataclass(frozen=True)
+class Odd(Above):
+    """A rule that fails in a way of its own."""
+
+    name = "odd"
+    way: str = parameter("", "which")
+
+    def needs(self):
+        if self.way == "needs":
+            raise ValueError("on purpose")
+        statistics = frozenset({"p99"} if self.way == "statistic" else {"max"})
+        return {"losses": Need("losses", roles=frozenset({Role.LOSS}), statistics=statistics)}
+
+    def symptoms(self, step, memory):
+        if self.way == "exit":
+            raise SystemExit(3)
+        yield Symptom("a", {"loss": 1.0})
+
+    def explain(self, symptoms):
+        if self.way == "evidence":
+            return Explanation("It is.", evidence=[1, 2])
+        return Explanation("It is.", "loud" if self.way == "severity" else "critical")
+
+
+@pytest.mark.parametrize("way", ["needs", "statistic", "exit", "evidence", "severity"])
+def test_however_a_rule_fails_the_others_go_on_and_findings_stay_readable(run, way):
+    path = run({"a": 2.0}, {"a": 2.0})
+    report = check(path, [Odd(way=way), Above()])
+    assert [(f.rule, f.rule_failed) for f in report.findings] == [("odd", True), ("above", False)]
+    assert [f.key for f in findings_of(path)] == [f.key for f in report.findings]
+
+
+def test_a_severity_may_be_a_word(run):
+    [finding] = check(run({"a": 2.0}), [Odd()]).findings
+    assert finding.severity is Severity.CRITICAL
+
+
+def test_two_of_a_name_with_other_parameters_are_told_apart(run):
+    path = run({"a": 2.0})
+    check(path, [Above(1.5)])
+    first, second = check(path, [Above(1.5), Above(0.5)]).findings
+    assert first.key != second.key
+    assert first.parameters == {"limit": 1.5}
+    assert len(findings_of(path)) == 2
+
+
+def test_a_damaged_finding_is_passed_over(run, caplog):
+    path = run({"a": 2.0})
+    check(path, [Above()])
+    (path / "findings" / "0-damaged.jsonl").write_text("{'not': JSON\n\n[1]\n")
+    assert len(findings_of(path)) == 1
+    assert "passed over" in caplog.text
+
+
+def test_a_rule_cannot_change_what_others_see(run):
+    @dataclass(frozen=True)
+    class Writing(Above):
+        name = "writing"
+
+        def needs(self):
+            roles = frozenset({Role.LOSS})
+            return {"losses": Need("losses", roles=roles, raw=True)}
+
+        def symptoms(self, step, memory):
+            step["losses"].array(0)[...] = 0
+            return ()
+
+    writing, above = check(run({"a": [2.0, 3.0]}), [Writing(), Above()]).findings
+    assert writing.rule_failed
+    assert above.evidence["loss"] == 3.0

@@ -139,3 +139,39 @@ def test_the_documentation_has_a_section_about_it_and_all_its_parameters(rule):
 def test_rules_tell_what_a_hook_should_save():
     needed = collections_needed(["vanishing_gradient", "weight_update_ratio", "tree_depth"])
     assert needed == ["gradients", "trees", "weights"]
+
+
+@pytest.mark.parametrize(
+    ("text", "regex"),
+    [
+        ("exploding_tensor:tensor_regex=^(?:a|b)(?=c):only_nan=true", ("^(?:a|b)(?=c)",)),
+        ("exploding_tensor:tensor_regex=bad.*;a:only_nan=true", ("bad.*;a",)),
+        ("exploding_tensor:only_nan=true:tensor_regex=x=1:y", ("x=1:y",)),
+    ],
+)
+def test_signs_inside_a_value_stay_there(text, regex):
+    rule = load_rule(text)
+    assert (rule.tensor_regex, rule.only_nan) == (regex, True)
+
+
+def test_a_parameter_given_twice_is_refused():
+    with pytest.raises(SMDebugValueError, match="twice"):
+        load_rule("vanishing_gradient:threshold=1:threshold=2")
+
+
+def test_a_rule_file_may_import_what_lies_beside_it(tmp_path):
+    for folder, limit in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"limits_{folder}.py").write_text(f"LIMIT = {limit}\n")
+        (tmp_path / folder / "mine.py").write_text(
+            "from dataclasses import dataclass\n"
+            f"from limits_{folder} import LIMIT\n"
+            "from tornasole.rules import StepRule, parameter\n"
+            "@dataclass(frozen=True)\n"
+            "class Mine(StepRule):\n"
+            "    name = 'mine'\n"
+            "    limit: float = parameter(LIMIT, 'the limit')\n"
+        )
+    rules = [load_rule(f"{tmp_path / folder / 'mine.py'}:Mine") for folder in ("one", "two")]
+    assert [rule.limit for rule in rules] == [1, 2]
+    assert load_rule(f"{tmp_path / 'one' / 'mine.py'}:Mine:limit=7").limit == 7.0

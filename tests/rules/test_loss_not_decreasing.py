@@ -105,6 +105,13 @@ def test_a_loss_per_sample_counts_by_its_mean(tmp_path):
     assert steps(save(tmp_path / "t", losses)) == [10]
 
 
+def test_a_loss_that_stays_nan_does_not_decrease(tmp_path):
+    losses = [1.0 - step / 10 for step in range(5)] + [math.nan] * 20
+    [finding] = check(save(tmp_path / "t", losses), ["loss_not_decreasing"]).findings
+    assert finding.step == 14
+    assert "became nan" in finding.message
+
+
 def test_what_is_not_finite_is_passed_over(tmp_path):
     losses = [math.nan, 1.0, math.inf, *[0.9] * 8, math.nan, 0.5]
     assert steps(save(tmp_path / "t", losses)) == []

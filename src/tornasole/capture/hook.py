@@ -157,7 +157,7 @@ class Hook:
         )
         self._plan = plan
         self._thread: threading.Thread | None = None
-        self._observers: list[Callable[[StepRecords], None]] = []
+        self._observers: list[tuple[Callable[[StepRecords], None], Callable[[], None]]] = []
         self._sign = None if self.dry_run else StopSign.of(self.out_dir)
         self._next_look = 0.0
         self._stop: Stop | None = None
@@ -309,13 +309,18 @@ class Hook:
 
     # -- watching and stopping ---------------------------------------------------------------------
 
-    def observe(self, observer: Callable[[StepRecords], None]) -> None:
+    def observe(
+        self, observer: Callable[[StepRecords], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
         """Has a function called with the records of each saved step, on the training thread.
 
         It is called when the step is over, before its records are written, and only where this
         process saves.
+
+        Args:
+            at_end: Called when the hook is closed, after the last step.
         """
-        self._observers.append(observer)
+        self._observers.append((observer, at_end))
 
     def stop_training(self, reason: str) -> None:
         """Has ``TrainingStopped`` raised where the next step would begin, in all of the workers.
@@ -334,8 +339,11 @@ class Hook:
             # A worker that has seen the step stops there, and none can be further than that: in
             # each step, workers wait for one another.
             at_step = self.step + 1 if self._worker.is_chief else None
-            self._sign.put(Stop(wish.reason, at_step))
-            return
+            try:
+                self._sign.put(Stop(wish.reason, at_step))
+                return
+            except (OSError, SMDebugError) as error:
+                log.error("The other workers cannot be told to stop: %s", error)
         if wish.at_step is not None and self.step < wish.at_step:
             return
         self._recorder.take_back_step()
@@ -349,7 +357,11 @@ class Hook:
         if self._sign is None or (alone and now < self._next_look):
             return None
         self._next_look = now + _LOOK_SECONDS
-        return self._sign.look()
+        try:
+            return self._sign.look()
+        except (OSError, SMDebugError) as error:
+            self._recorder.note("a wish to stop", f"it cannot be read ({error})")
+            return None
 
     # -- collections -------------------------------------------------------------------------------
 
@@ -507,6 +519,8 @@ class Hook:
             )
         try:
             self._guard.run(self._recorder.finish)
+            for _, at_end in self._observers:
+                self._guard.run(at_end)
         finally:
             with self._guard.lock:
                 self._detach()
@@ -552,7 +566,7 @@ class Hook:
     # -- between the recorder and the writer -------------------------------------------------------
 
     def _submit(self, step: StepRecords) -> None:
-        for observer in self._observers:
+        for observer, _ in self._observers:
             observer(step)
         if self._writer is None:
             if self.dry_run:

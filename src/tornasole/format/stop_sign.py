@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tornasole.errors import ObjectNotFound
+from tornasole.errors import CorruptTrial, ObjectNotFound
 from tornasole.format import layout
 from tornasole.store import Store, open_store
 
@@ -41,14 +41,22 @@ class StopSign:
         return cls(open_store(address))
 
     def look(self) -> Stop | None:
-        """The wish to stop, if there is one. A few microseconds where the trial is a folder."""
+        """The wish to stop, if there is one. A few microseconds where the trial is a folder.
+
+        Raises:
+            CorruptTrial: There is something else in its place.
+            OSError: It cannot be read.
+        """
         try:
             self._store.size(_KEY)
         except ObjectNotFound:
             return None
-        content = layout.parse_object(self._store.get(_KEY), f"{self._store.url}/{_KEY}")
-        step = content.get("at_step")
-        return Stop(str(content.get("reason")), step if type(step) is int else None)
+        where = f"{self._store.url}/{_KEY}"
+        content = layout.parse_object(self._store.get(_KEY), where)
+        reason, step = content.get("reason"), content.get("at_step")
+        if not isinstance(reason, str) or not (step is None or type(step) is int):
+            raise CorruptTrial(f"{where} is damaged: it is no wish to stop.")
+        return Stop(reason, step)
 
     def put(self, stop: Stop) -> None:
         """Asks for it. A wish without a step does not take the place of another."""

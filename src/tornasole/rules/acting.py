@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tornasole.errors import SMDebugError
-from tornasole.format.findings import write_findings
+from tornasole.format.findings import mark_acted, write_findings
 from tornasole.rules.actions.contract import Action, Occasion, Undone, headline, one_line
 from tornasole.rules.actions.naming import load_actions
 from tornasole.rules.actions.stop_training import StopTraining, reason
@@ -49,6 +49,8 @@ class Acting:
         self._stopped = False
         self._news = threading.Condition()
         self._waiting: list[Finding] = []
+        self._unwritten: list[Finding] = []
+        self._writing = threading.Lock()
         self._undone = 0
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -58,8 +60,12 @@ class Acting:
             if obstacle := action.obstacle():
                 log.warning("The action %s will not be done: %s.", _name(action), obstacle)
 
-    def take(self, finding: Finding) -> None:
-        """Takes care of a finding; returns at once, unless the interpreter is about to end."""
+    def take(self, finding: Finding, *, written: bool = False) -> None:
+        """Takes care of a finding; returns at once, unless the interpreter is about to end.
+
+        Args:
+            written: Whether it stands in the trial already.
+        """
         what = one_line(f"{headline(finding)}: {finding.message}")
         log.log(_LEVELS[finding.severity], "%s", what, extra={"finding": finding})
         self._ask_to_stop(finding)
@@ -67,12 +73,20 @@ class Acting:
             if not self._closing.is_set() and self._is_running():
                 self._undone += 1
                 self._waiting.append(finding)
+                if not written:
+                    self._unwritten.append(finding)
                 self._news.notify()
                 return
         if not self._closing.is_set():
             self._deadline = time.monotonic() + _SECONDS_AT_EXIT
             self._closing.set()
+        if not written:
+            self._unwritten.append(finding)
         self._do([finding])
+
+    def has_actions_for(self, finding: Finding) -> bool:
+        """Whether anything is to be done about it."""
+        return any(_is_for(action, finding) for action in self._actions)
 
     def close(self, timeout: float = _SECONDS_AT_EXIT) -> None:
         """Waits until everything is done, or for that many seconds."""
@@ -101,7 +115,7 @@ class Acting:
 
     def _is_running(self) -> bool:
         """Whether the thread runs; it is started if it can be."""
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="tornasole-actions", daemon=True)
             try:
                 thread.start()
@@ -126,26 +140,45 @@ class Acting:
 
     def _do(self, findings: list[Finding]) -> None:
         # Written first: what a restart finds in the trial is not done again.
-        self._write(findings)
+        self._write()
         for finding in findings:
-            for action in self._actions:
-                if _is_for(action, finding):
-                    self._perform(action, finding)
+            actions = [action for action in self._actions if _is_for(action, finding)]
+            for action in actions:
+                self._perform(action, finding)
+                self._write()  # what came while it was done
+            if actions:
+                self._mark(finding)
 
-    def _write(self, findings: list[Finding]) -> None:
+    def _write(self) -> None:
+        with self._writing:
+            with self._news:
+                findings, self._unwritten = self._unwritten, []
+            if self._where is None or not findings:
+                return
+            try:
+                write_findings(self._where, [finding.to_json_dict() for finding in findings])
+            except (OSError, SMDebugError) as error:
+                log.error("%d findings could not be written to the trial: %s", len(findings), error)
+
+    def _mark(self, finding: Finding) -> None:
         if self._where is None:
             return
         try:
-            write_findings(self._where, [finding.to_json_dict() for finding in findings])
+            mark_acted(self._where, [finding.mark])
         except (OSError, SMDebugError) as error:
-            log.error("%d findings could not be written to the trial: %s", len(findings), error)
+            log.error("That an action was done could not be noted in the trial: %s", error)
 
     def _perform(self, action: Action, finding: Finding) -> None:
         try:
             action.perform(Occasion(finding, self._where, self._pause))
-        except Undone as failure:
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary around actions
+            kind = "" if isinstance(failure, Undone) else f"{type(failure).__name__}: "
             log.error(
-                "The action %s for %s was not done: %s.", _name(action), headline(finding), failure
+                "The action %s for %s was not done: %s%s.",
+                _name(action),
+                headline(finding),
+                kind,
+                one_line(str(failure)),
             )
 
     def _pause(self, seconds: float) -> bool:

@@ -24,7 +24,7 @@ class Observable(Protocol):
     def dry_run(self) -> bool: ...
     @property
     def worker(self) -> str: ...
-    def observe(self, observer: Any) -> None: ...
+    def observe(self, observer: Any, at_end: Any) -> None: ...
     def stop_training(self, reason: str) -> None: ...
 
 
@@ -40,7 +40,7 @@ class Attached:
         where = None if hook.dry_run else hook.out_dir
         self._acting = Acting(actions, hook.stop_training, where)
         self.findings: list[Finding] = []
-        hook.observe(self._judge)
+        hook.observe(self._judge, self._end)
 
     def _judge(self, step: StepRecords) -> None:
         self._take(self._engine.judge(RecordedBlock(step, self._hook.worker)))
@@ -50,12 +50,11 @@ class Attached:
             self.findings.append(finding)
             self._acting.take(finding)
 
-    def close(self, timeout: float = 15.0) -> None:
-        """Lets rules judge the run as a whole, and waits until all actions are done.
-
-        Actions are finished at exit, too; this is for who wants to know before.
-        """
+    def _end(self) -> None:
         self._take(self._engine.end())
+
+    def close(self, timeout: float = 15.0) -> None:
+        """Waits until all actions are done; at exit this is done, too."""
         self._acting.close(timeout)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tornasole.errors import (
+    CorruptTrial,
     NoMoreData,
     RuleEvaluationConditionMet,
     StepUnavailable,
@@ -16,14 +18,17 @@ from tornasole.errors import (
     TensorUnavailableForStep,
 )
 from tornasole.format.findings import read_findings, write_findings
+from tornasole.format.layout import parse_object
 from tornasole.rules.classic import Rule
 from tornasole.rules.contract import StepRule
-from tornasole.rules.engine import Engine
+from tornasole.rules.engine import Engine, failure_message
 from tornasole.rules.finding import Finding, Severity
 from tornasole.rules.loading import ClassicRule, load_rules
 from tornasole.trial import Trial, create_trial
 from tornasole.trial.refreshing import no_refresh
 from tornasole.types import ModeKeys
+
+log = logging.getLogger("tornasole")
 
 _ROWS_AT_A_TIME = 1 << 18
 
@@ -53,7 +58,13 @@ class Report:
 def findings_of(trial: Trial | str | os.PathLike[str]) -> list[Finding]:
     """The findings that have been written to a trial, oldest first."""
     path = trial.path if isinstance(trial, Trial) else os.fspath(trial)
-    return [Finding.from_json_dict(content, where) for where, content in read_findings(path)]
+    found = []
+    for where, line in read_findings(path):
+        try:
+            found.append(Finding.from_json_dict(parse_object(line, where), where))
+        except CorruptTrial as error:  # the rest of the trial is not worth less for it
+            log.warning("A finding is passed over: %s", error)
+    return found
 
 
 class Checking:
@@ -125,18 +136,18 @@ class _Classic:
             return
         met, message, failed = False, "", False
         try:
-            self._rule.invoke(step)
+            met = self._rule.fires(step)
+            message = str(RuleEvaluationConditionMet(self._rule.rule_name, step))
+            if met and not self._going_on:
+                self._rule.act(step)
         except RuleEvaluationConditionMet as condition:
-            met, message = True, f"{condition}"
+            met, message = True, str(condition)
             self._failed = condition.end_of_rule
         except (TensorUnavailableForStep, StepUnavailable, TensorUnavailable, NoMoreData):
             return
-        except Exception as error:  # noqa: BLE001 - the boundary around rules, which others write
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary around rules
             self._failed = met = failed = True
-            message = (
-                "The rule itself failed and is left out from here on: "
-                f"{type(error).__name__}: {error}"
-            )
+            message = failure_message(error)
         fresh, self._going_on = met and not self._going_on, met
         if fresh:
             yield Finding(

@@ -207,7 +207,8 @@ def _by_scores(scores: Array, axis: int) -> Ints:
 def _of_two(scores: Array, classes: Ints, signed: bool) -> Ints | None:
     """From one number per sample to a class; ``None`` if the numbers are no classes or scores."""
     if _is_whole(scores):
-        return (scores > 0).astype(np.int64) if signed else np.maximum(scores, -1).astype(np.int64)
+        whole = np.where(np.isfinite(scores), scores, -1).astype(np.int64)
+        return (whole > 0).astype(np.int64) if signed else np.maximum(whole, -1)
     if int(classes.max()) > 1:
         return None
     known = scores[~np.isnan(scores)]

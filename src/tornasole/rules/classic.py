@@ -126,15 +126,23 @@ class Rule(ABC):
             StepUnavailable: The step was not saved.
             NoMoreData: It will never come.
         """
+        if self.fires(step):
+            self.act(step)
+            raise RuleEvaluationConditionMet(self.rule_name, step)
+
+    def fires(self, step: int) -> bool:
+        """Waits for a step, and for what is required, and judges it."""
         self.base_trial.wait_for_steps([step])
         with no_refresh(self.trials):
             self.req_tensors.clear()
             self.set_required_tensors(step)
             self.req_tensors.fetch()
-            fired = self.invoke_at_step(step)
-        if fired:
+            return bool(self.invoke_at_step(step))
+
+    def act(self, step: int) -> None:
+        """Does what ``action_str`` says."""
+        if self.action_str:
             perform(self.action_str, self.rule_name, step, self.base_trial.path)
-            raise RuleEvaluationConditionMet(self.rule_name, step)
 
 
 def invoke_rule(

@@ -67,6 +67,11 @@ class Explanation:
     causes: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "severity", Severity(self.severity))
+        if not isinstance(self.message, str) or not isinstance(self.evidence, Mapping):
+            raise SMDebugTypeError("An explanation is a sentence, with evidence by name.")
+
 
 class StepRule:
     """What every rule of the contract is. Subclasses are frozen dataclasses.
@@ -97,6 +102,12 @@ class StepRule:
     def at_end(self, memory: dict[str, Any]) -> Iterable[Symptom]:
         """What is wrong with the run as a whole, now that it is over."""
         return ()
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parameters that are not what they are by default."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in self.parameters()}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     @classmethod
     def parameters(cls) -> tuple[Field[Any], ...]:

@@ -14,6 +14,9 @@ from tornasole.rules.needs import Need
 from tornasole.rules.view import Block, Floats, Group, Ints, Mask, Reading, StepRows, StepView
 from tornasole.types import Role
 
+_Key = tuple[str, str | None]
+_FAULTS = (Exception, SystemExit)  # the boundary around rules, which others write
+_LONGEST_MESSAGE = 500
 _MOST_TENSORS = 20  # that a finding names
 
 
@@ -44,10 +47,11 @@ class Engine:
         reading = Reading(block, self._statistics)
         for run in self._runs:
             run.enter(block, reading)
+        awake = [run for run in self._runs if run.is_awake]
         for i, rows in enumerate(block.steps):
             reading.begin_step()
             self._last = rows
-            for run in self._runs:
+            for run in awake:
                 yield from run.judge(i, rows)
 
     def wait(self, now: float) -> Iterator[Finding]:
@@ -62,8 +66,18 @@ class Engine:
 
     def not_applicable(self) -> dict[str, str]:
         """The rules that could say nothing so far, and why."""
-        reasons = {run.rule.name: run.why_silent() for run in self._runs}
-        return {name: reason for name, reason in reasons.items() if reason}
+        reasons: dict[str, list[str]] = {}
+        for run in self._runs:
+            reasons.setdefault(run.rule.name, []).append(run.why_silent())
+        return {name: found[0] for name, found in reasons.items() if all(found)}
+
+
+def failure_message(error: BaseException) -> str:
+    """What to say about a rule that failed."""
+    cause = f"{type(error).__name__}: {error}"
+    if len(cause) > _LONGEST_MESSAGE:
+        cause = cause[:_LONGEST_MESSAGE] + "…"
+    return f"The rule itself failed and is left out from here on: {cause}"
 
 
 class _Run:
@@ -71,44 +85,69 @@ class _Run:
 
     def __init__(self, rule: StepRule, trial: str | None) -> None:
         self.rule, self._trial = rule, trial
-        self.needs = dict(rule.needs())
-        self._found = {name: _Found(need) for name, need in self.needs.items()}
+        self.needs: dict[str, Need] = {}
         self._memory: dict[str, Any] = {}
-        self._going_on: set[tuple[str, str | None]] = set()
-        self._failed = False
+        self._going_on: set[_Key] = set()
+        self._ended: set[_Key] = set()
+        self._fault: BaseException | None = None
+        self._failed = False  # and that was told
+        try:
+            self.needs = dict(rule.needs())
+        except _FAULTS as error:
+            self._fault = error
+        self._found = {name: _Found(need) for name, need in self.needs.items()}
 
     def enter(self, block: Block, reading: Reading) -> None:
         for found in self._found.values():
             found.enter(block, reading)
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether it has something to say, or may have, in the block at hand."""
+        if self._fault is not None:
+            return not self._failed
+        return any(found.has_any for found in self._found.values())
+
     def judge(self, i: int, rows: StepRows) -> Iterator[Finding]:
-        if self._failed or not any(found.has_tensors(i) for found in self._found.values()):
-            return
-        groups = {name: found.group(i) for name, found in self._found.items()}
-        try:
-            symptoms = list(self.rule.symptoms(StepView(rows, groups, self._trial), self._memory))
-            looked_at = {name for group in groups.values() for name in group.names}
-            yield from self._tell(symptoms, looked_at, rows)
-        except Exception as error:  # noqa: BLE001 - the boundary around rules, which others write
-            yield self._failure(error, rows)
+        if self._fault is not None:
+            yield from self._failure(self._fault, rows)
+        elif any(found.has_tensors(i) for found in self._found.values()):
+            groups = {name: found.group(i) for name, found in self._found.items()}
+            try:
+                view = StepView(rows, groups, self._trial)
+                symptoms = list(self.rule.symptoms(view, self._memory))
+                if self._going_on:
+                    self._forget(list(groups.values()))
+                yield from self._tell(symptoms, rows)
+            except _FAULTS as error:
+                yield from self._failure(error, rows)
 
     def without_step(self, last: StepRows | None, call: str, *args: Any) -> Iterator[Finding]:
-        if self._failed or last is None:
+        if self._fault is not None or last is None:
             return
         try:
             symptoms = list(getattr(self.rule, call)(*args, self._memory))
-            yield from self._tell(symptoms, set(), last)
-        except Exception as error:  # noqa: BLE001 - as above
-            yield self._failure(error, last)
+            yield from self._tell(symptoms, last)
+        except _FAULTS as error:
+            yield from self._failure(error, last)
 
-    def _tell(
-        self, symptoms: Sequence[Symptom], looked_at: set[str], rows: StepRows
-    ) -> Iterator[Finding]:
+    def _forget(self, looked_at: Sequence[Group]) -> None:
+        """Of what was looked at again, nothing goes on unless it is told again."""
+        names = {name for group in looked_at for name in group.names}
+        pairs = {
+            pair for group in looked_at for pair in zip(group.names, group.workers, strict=True)
+        }
+        self._ended = {
+            (tensor, worker)
+            for tensor, worker in self._going_on
+            if not tensor or (tensor in names if worker is None else (tensor, worker) in pairs)
+        }
+
+    def _tell(self, symptoms: Sequence[Symptom], rows: StepRows) -> Iterator[Finding]:
         shown = {(symptom.tensor, symptom.worker) for symptom in symptoms}
         fresh = [s for s in symptoms if (s.tensor, s.worker) not in self._going_on]
-        self._going_on = shown | {
-            key for key in self._going_on if key[0] and key[0] not in looked_at
-        }
+        self._going_on = self._going_on - self._ended | shown
+        self._ended = set()
         if not fresh:
             return
         told = self.rule.explain(fresh)
@@ -125,19 +164,22 @@ class _Run:
             causes=told.causes,
             remedies=told.remedies,
             worker=workers.pop() if len(workers) == 1 else None,
+            parameters=self.rule.given,
         )
 
-    def _failure(self, error: Exception, rows: StepRows) -> Finding:
+    def _failure(self, error: BaseException, rows: StepRows) -> Iterator[Finding]:
+        self._fault = error
+        if self._failed:
+            return
         self._failed = True
-        return Finding(
+        yield Finding(
             rule=self.rule.name,
             severity=Severity.WARNING,
             step=rows.step,
             mode=rows.mode,
             mode_step=rows.mode_step,
             tensors=(),
-            message=f"The rule itself failed and is left out from here on: "
-            f"{type(error).__name__}: {error}",
+            message=failure_message(error),
             evidence={"error": type(error).__name__},
             remedies=("Other rules are not affected. Mend the rule, or report it.",),
             rule_failed=True,
@@ -197,6 +239,10 @@ class _Found:
         keys = steps[positions] * len(block.names) + block.codes[positions]
         first: Ints = positions[np.sort(np.unique(keys, return_index=True)[1])]
         return first
+
+    @property
+    def has_any(self) -> bool:
+        return len(self._positions) > 0
 
     def has_tensors(self, i: int) -> bool:
         return self._bounds[i] < self._bounds[i + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Finding:
         causes: What may be behind it, the likeliest first.
         remedies: What to try.
         worker: Whose tensors they are, if not everybody's.
+        parameters: Those of the rule that are not what they are by default.
         rule_failed: Whether it is about the rule, which could not judge, and not about the run.
     """
 
@@ -53,12 +55,19 @@ class Finding:
     causes: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     worker: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     rule_failed: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for two reports of the same thing."""
-        return self.rule, self.step, self.mode, self.tensors, self.worker
+        parameters = json.dumps(_plain(self.parameters), sort_keys=True)
+        return self.rule, parameters, self.step, self.mode, self.tensors, self.worker
+
+    @property
+    def mark(self) -> str:
+        """The key as a text."""
+        return json.dumps([*map(str, self.key[:3]), self.mode.name, *self.tensors, self.worker])
 
     def to_json_dict(self) -> dict[str, Any]:
         """Plain values; a number that is not finite becomes a word, as JSON has none for it."""
@@ -74,6 +83,7 @@ class Finding:
             "causes": list(self.causes),
             "remedies": list(self.remedies),
             "worker": self.worker,
+            "parameters": _plain(self.parameters),
             "rule_failed": self.rule_failed,
         }
 
@@ -97,6 +107,7 @@ class Finding:
                 causes=tuple(map(str, content.get("causes") or ())),
                 remedies=tuple(map(str, content.get("remedies") or ())),
                 worker=content.get("worker"),
+                parameters=dict(content.get("parameters") or {}),
                 rule_failed=content.get("rule_failed") is True,
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
+import re
 import sys
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ from tornasole import registry
 from tornasole.errors import SMDebugError, SMDebugTypeError, SMDebugValueError
 from tornasole.rules.classic import Rule
 from tornasole.rules.contract import StepRule
+from tornasole.trial import create_trial
 
 AnyRule = StepRule | type[Rule]
 
@@ -75,6 +79,9 @@ class ClassicRule:
         arguments = dict(self._parameters)
         if self._takes_action:
             arguments.setdefault("action_str", "")
+        others = arguments.get("other_trials")
+        if isinstance(others, str):
+            arguments["other_trials"] = [create_trial(path.strip()) for path in others.split(",")]
         try:
             return self.kind(trial, **arguments)
         except SMDebugError:
@@ -86,7 +93,7 @@ class ClassicRule:
 
 
 def _parsed(text: str) -> tuple[Any, dict[str, str]]:
-    """A rule's class, and the parameters after it: ``name:a=1;b=2`` or ``name:a=1:b=2``."""
+    """A rule's class, and the parameters after it: ``name:a=1:b=2``."""
     name, *rest = text.split(":")
     if name.endswith(".py"):
         if not rest or "=" in rest[0]:
@@ -94,21 +101,29 @@ def _parsed(text: str) -> tuple[Any, dict[str, str]]:
         found = _from_file(name, rest.pop(0))
     else:
         found = registry.load("rule", name)
+    given = ":".join(rest).strip()
+    # A parameter begins where its name does: values may hold colons and semicolons.
+    beginnings = "|".join(map(re.escape, _parameter_names(found)))
+    parts = re.split(f"[:;](?=(?:{beginnings})=)", given) if beginnings else [given]
     parameters: dict[str, str] = {}
-    for part in ":".join(rest).replace(";", ":").split(":"):
-        if not part.strip():
-            continue
+    for part in filter(None, parts):
         key, equals, value = part.partition("=")
         if not equals:
-            if not parameters:
-                raise SMDebugValueError(
-                    f"{text!r}: {part!r} is no parameter; write them as {name}:threshold=0.1."
-                )
-            last = next(reversed(parameters))
-            parameters[last] += ":" + part  # a colon inside a value, such as a regex's (?:…)
-        else:
-            parameters[key.strip()] = value.strip()
+            raise SMDebugValueError(
+                f"{text!r}: {part!r} is no parameter; write them as {name}:threshold=0.1."
+            )
+        if key.strip() in parameters:
+            raise SMDebugValueError(f"{text!r}: {key.strip()!r} is given twice.")
+        parameters[key.strip()] = value.strip()
     return found, parameters
+
+
+def _parameter_names(kind: Any) -> list[str]:
+    if not isinstance(kind, type):
+        return []
+    if issubclass(kind, StepRule):
+        return [each.name for each in kind.parameters()]
+    return list(inspect.signature(kind.__init__).parameters)
 
 
 def _from_file(path: str, name: str) -> Any:
@@ -129,19 +144,24 @@ def _is_rule(kind: type) -> bool:
 
 
 def _imported(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tornasole_rules_{file.stem}", file.resolve())
+    place = file.resolve()
+    name = f"tornasole_rules_{file.stem}_{zlib.crc32(os.fsencode(place)):08x}"
+    spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.insert(0, str(place.parent))  # as for a script: it may import what lies beside it
     try:
         spec.loader.exec_module(module)
     except SMDebugError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SMDebugValueError(
             f"{file} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+    finally:
+        sys.path.remove(str(place.parent))
     return module
 
 

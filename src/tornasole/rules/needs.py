@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from re import Pattern
 
-from tornasole.selection.patterns import compiled
-from tornasole.types import Role
+from tornasole.errors import SMDebugValueError
+from tornasole.selection.patterns import choose_from, compiled
+from tornasole.types import COUNTS, STATISTICS, Role
+
+_KNOWN = frozenset((*STATISTICS, *COUNTS, "value"))
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class Need:
     every_worker: bool = False
     regex: tuple[Pattern[str], ...] = ()
     collections: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.statistics - _KNOWN:
+            raise SMDebugValueError(f"There is no statistic {name!r}: {choose_from(name, _KNOWN)}")
 
     def chosen_by(self, regex: tuple[str, ...] | None, collections: tuple[str, ...] | None) -> Need:
         """The same for the tensors that the user chose, if he did."""

@@ -22,7 +22,13 @@ def converted(field: str, value: Any, kind: Any) -> Any:
     Raises:
         SMDebugValueError: The value cannot be of that kind.
     """
-    kind, _, optional = str(kind).partition(" | ")
+    kind = kind.__name__ if isinstance(kind, type) else str(kind)
+    kind, _, optional = kind.partition(" | ")
+    kind = _OTHER_NAMES.get(kind, kind)
+    if kind not in _KINDS:
+        raise SMDebugValueError(
+            f"{field} is annotated with {kind}; parameters of rules are {', '.join(_KINDS)}."
+        )
     if optional and (value is None or (isinstance(value, str) and value.lower() == "none")):
         return None
     found = _KINDS[kind](value)
@@ -80,6 +86,7 @@ Texts = tuple[str, ...]
 Numbers = tuple[float, ...]
 """The kind of a parameter that is a list of numbers; typed with commas between."""
 
+_OTHER_NAMES = {"tuple[str, ...]": "Texts", "tuple[float, ...]": "Numbers", "list[str]": "Texts"}
 _KINDS = {
     "bool": _boolean,
     "int": _integer,

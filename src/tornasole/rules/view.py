@@ -83,7 +83,11 @@ class Reading:
     def array(self, position: int) -> Array | None:
         """The value in a row, if it was saved."""
         if position not in self._arrays:
-            self._arrays[position] = self._block.array(position)
+            array = self._block.array(position)
+            if array is not None:
+                array = array.view()
+                array.flags.writeable = False  # other rules see it, too
+            self._arrays[position] = array
         return self._arrays[position]
 
     def shape(self, position: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tornasole.errors import SMDebugValueError
+from tornasole.format.findings import acted_upon
 from tornasole.rules.acting import Acting
 from tornasole.rules.actions.naming import load_actions
 from tornasole.rules.checking import Checking, Report
@@ -59,8 +60,9 @@ def watch(
 ) -> Report:
     """Follows a run until it is over, beside it: in another process, or on another machine.
 
-    New findings are logged, written to the trial and acted upon. What stands in the trial already
-    is neither told nor acted upon again, so a watch can be ended and begun anew.
+    New findings are logged, written to the trial and acted upon, once each: what stands in the
+    trial already is not told again, and not acted upon again if it was. So a watch can be ended and
+    begun anew.
 
     Args:
         trial: The trial, or its path.
@@ -86,6 +88,7 @@ def watch(
     run = Checking(opened, rules)
     stopping = Stopping(run.trial, grace)
     acting = Acting(todo, stopping.ask, run.trial.path)
+    acted = acted_upon(run.trial.path)
 
     def take(findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -94,6 +97,9 @@ def watch(
                 acting.take(finding)
                 if on_finding is not None:
                     on_finding(finding)
+            elif finding.mark not in acted and acting.has_actions_for(finding):
+                acted.add(finding.mark)
+                acting.take(finding, written=True)  # somebody else found it, and did nothing
 
     news, pause, is_first = time.monotonic(), poll, True
     try:

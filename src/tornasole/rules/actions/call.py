@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tornasole.errors import SMDebugTypeError
-from tornasole.rules.actions.contract import Action, Occasion, Undone
+from tornasole.rules.actions.contract import Action, Occasion
 from tornasole.rules.finding import Finding
 
 
@@ -23,9 +23,4 @@ class Call(Action):
             raise SMDebugTypeError(f"Call takes a function, not {self.function!r}.")
 
     def perform(self, occasion: Occasion) -> None:
-        try:
-            self.function(occasion.finding)
-        except Exception as error:
-            # The one boundary around a user's callable: whatever it raises, nothing stops.
-            name = getattr(self.function, "__name__", repr(self.function))
-            raise Undone(f"{name} raised {type(error).__name__}: {error}") from error
+        self.function(occasion.finding)

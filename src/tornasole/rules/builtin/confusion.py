@@ -122,7 +122,7 @@ class Confusion(StepRule):
         ]  # fmt: skip
         return {
             "confused classes": len(found),
-            "classes": int(np.count_nonzero(matrix.sum(axis=1))),
+            "classes": int(np.count_nonzero(matrix.sum(axis=1) + matrix.sum(axis=0))),
             "samples": int(matrix.sum()),
             "accuracy": _accuracy(matrix),
             "worst": worst,

@@ -104,8 +104,12 @@ class LossNotDecreasing(StepRule):
                 series.end_pass(self)
         if step.mode is only or (only is None and step.mode in _IN_ORDER):
             for name, loss in zip(losses.names, losses.statistic("mean").tolist(), strict=True):
-                if math.isfinite(loss) and name not in replaced:
+                if name in replaced:
+                    continue
+                if math.isfinite(loss):
                     all_series.setdefault(name, _Series()).add(step, loss, self)
+                elif name in all_series:
+                    all_series[name].lose(step, loss, self)
         return _told(all_series)
 
     def at_end(self, memory: dict[str, Any]) -> Iterable[Symptom]:
@@ -121,6 +125,7 @@ class LossNotDecreasing(StepRule):
         rises = change > self.increase_threshold_percent
         verb = "rose" if change > 0 else "fell"
         verb = f"{verb} by {number(abs(change))} %" if change else "did not change"
+        verb = verb if math.isfinite(seen["loss"]) else f"became {number(seen['loss'])}"
         others = f"; {len(symptoms) - 1} more did not fall either" if len(symptoms) > 1 else ""
         return Explanation(
             f"Loss {worst.tensor} {verb} from step {seen['step before']} to step {seen['step']} "
@@ -188,6 +193,20 @@ class _Series:
         if self.open_pass is None:
             self.open_pass = Pass(step.step, step.mode_step)
         self.open_pass.add(step.step, step.mode_step, loss)
+
+    def lose(self, step: StepView, loss: float, rule: LossNotDecreasing) -> None:
+        """A loss that is not finite, and has not been for as long as it is given, does not fall."""
+        if self.mode is not step.mode or not self.points:
+            return
+        before = self.points[-1]
+        if step.mode_step - before.place >= rule.num_steps:
+            self.verdict = {
+                "loss": loss,
+                "step": step.step,
+                "loss before": before.loss,
+                "step before": before.step,
+                "change in percent": math.inf,
+            }
 
     def end_pass(self, rule: LossNotDecreasing) -> None:
         """Judges a validation that is complete."""
