@@ -171,7 +171,7 @@ def _is_whole(array: Array) -> bool:
     if not _is_float(array):
         return True
     with np.errstate(invalid="ignore"):
-        return bool(np.isfinite(array).all() and (array == np.rint(array)).all())
+        return bool((np.abs(array) < 2**53).all() and (array == np.rint(array)).all())
 
 
 def _is_float(array: Array | None) -> bool:
