@@ -115,7 +115,8 @@ class _Run:
             groups = {name: found.group(i) for name, found in self._found.items()}
             try:
                 view = StepView(rows, groups, self._trial)
-                symptoms = list(self.rule.symptoms(view, self._memory))
+                with np.errstate(all="ignore"):  # what is not finite is data
+                    symptoms = list(self.rule.symptoms(view, self._memory))
                 if self._going_on:
                     self._forget(list(groups.values()))
                 yield from self._tell(symptoms, rows)
