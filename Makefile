@@ -30,7 +30,7 @@ test: env ## Lint, then all tests in the modern environment, then in the legacy 
 		echo "==> $$1"; \
 		local result="passed"; \
 		"$${@:2}" 2>&1 | tee "build/test/$$1.log" || { result="FAILED"; outcome="FAILED"; }; \
-		summary+="$$(printf '%-7s %-7s %s' "$$1" "$$result" "$$(tail -n 1 "build/test/$$1.log")")"$$'\n'; \
+		summary+="$$(printf '%-7s %-7s %s' "$$1" "$$result" "$$(grep -E 'passed|failed|error|Success' "build/test/$$1.log" | tail -n 1)")"$$'\n'; \
 	}; \
 	run lint $(MAKE) lint; \
 	run modern $(MODERN)/bin/python -m pytest -q; \

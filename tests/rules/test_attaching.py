@@ -25,12 +25,16 @@ def train(hook, losses):
 
 @pytest.fixture
 def hook(tmp_path):
-    def make(**options):
-        return Hook(
-            tmp_path / "trial", save_all=True, save_config=EVERY, on_error="raise", **options
-        )
+    made = []
 
-    return make
+    def make(**options):
+        options = {"save_all": True, "save_config": EVERY, "on_error": "raise", **options}
+        made.append(Hook(tmp_path / "trial", **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 def test_a_finding_is_there_when_the_step_is_over(hook):
