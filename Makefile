@@ -24,8 +24,11 @@ env: $(MODERN)/.ready $(LEGACY)/.ready ## Build both test environments; does not
 demo: $(MODERN)/.ready ## Train a small model with a hook, then look at what was saved
 	@$(MODERN)/bin/tornasole demo
 
-test: env ## Lint, then all tests in the modern environment, then in the legacy one
+test: env ## Lint, and all tests in the modern environment and, beside it, in the legacy one
 	@mkdir -p build/test; outcome="passed"; summary=""; \
+	$(LEGACY)/bin/python -m pytest -q > build/test/beside.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2> /dev/null' EXIT; \
+	show() { local status=0; wait "$$beside" || status=$$?; cat build/test/beside.log; return $$status; }; \
 	run() { \
 		echo "==> $$1"; \
 		local result="passed"; \
@@ -34,7 +37,8 @@ test: env ## Lint, then all tests in the modern environment, then in the legacy 
 	}; \
 	run lint $(MAKE) lint; \
 	run modern $(MODERN)/bin/python -m pytest -q; \
-	run legacy $(LEGACY)/bin/python -m pytest -q; \
+	echo "==> legacy, which has been running beside"; \
+	run legacy show; \
 	printf '\n%smake test: %s\n' "$$summary" "$$outcome"; \
 	[ "$$outcome" = passed ]
 

@@ -111,3 +111,15 @@ def test_importance_in_xgboost(tmp_path):
 def test_a_parameter_that_makes_no_sense_is_refused(run, given):
     with pytest.raises(SMDebugValueError, match=given.partition("=")[0]):
         run([], f"{RULE}:{given}")
+
+
+def test_a_feature_may_have_any_name(tmp_path):
+    hook = Hook(tmp_path / "t", save_all=True, save_config=SaveConfig(save_interval=1))
+    hook.begin_step()
+    for name, value in {"a/b": 90.0, "a/c": 4.0, "d": 3.0, "e/": 2.0, "f": 1.0}.items():
+        tensor = f"feature_importance/weight/{name}"
+        hook._recorder.record(tensor, Role.FEATURE_IMPORTANCE, np.asarray(value))
+    hook.close()
+    [finding] = check(tmp_path / "t", [f"{RULE}:nfeatures=1"]).findings
+    assert "a/b" in finding.message
+    assert "90 %" in finding.message

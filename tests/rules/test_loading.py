@@ -88,6 +88,7 @@ def test_a_colon_inside_a_value_stays_there():
         ("vanishing_gradient:treshold=1", "threshold"),
         ("vanishing_gradient:threshold=small", "a number"),
         ("vanishing_gradient:threshold", "threshold=0.1"),
+        ("exploding_tensor:tensor_regex=(", "regular expression"),
         ("similar_across_runs", "other_trials"),
         ("nowhere.py:Rule", "no file"),
         ("rules.py", "class"),

@@ -245,3 +245,23 @@ def test_what_a_check_found_before_is_acted_upon_and_once(hook):
     watch(hook.out_dir, RULES, [done.append], timeout=0)
     assert [finding.step for finding in done] == [1]
     assert len(findings_of(hook.out_dir)) == 1
+
+
+def test_another_action_than_before_is_done(hook):
+    done = []
+    watch(hook.out_dir, RULES, [done.append], timeout=0)
+    watch(hook.out_dir, RULES, ["stop"], timeout=0)
+    assert StopSign.of(hook.out_dir).look() is not None
+
+
+def test_an_action_that_failed_is_tried_again(hook):
+    calls = []
+
+    def fails_first(finding):
+        calls.append(finding.step)
+        if len(calls) == 1:
+            raise ConnectionError("down")
+
+    for _ in range(3):
+        watch(hook.out_dir, RULES, [fails_first], timeout=0)
+    assert calls == [1, 1]

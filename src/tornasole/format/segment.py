@@ -264,7 +264,9 @@ class SegmentFile:
         return CorruptTrial(f"{self.where} is damaged: {why}")
 
     def _table(self, names: list[str]) -> pa.Table:
-        table = self._file.read(names).select(names)
+        # On this thread alone: one of Arrow's may still give a buffer of ours back when the
+        # interpreter ends, and that aborts the process.
+        table = self._file.read(names, use_threads=False).select(names)
         if table.num_rows != self.rows:
             raise self.damaged(f"it has {table.num_rows} rows, not {self.rows}")
         for name in names:

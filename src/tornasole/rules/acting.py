@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tornasole.errors import SMDebugError
-from tornasole.format.findings import mark_acted, write_findings
+from tornasole.format.findings import acted_upon, mark_acted, write_findings
 from tornasole.rules.actions.contract import Action, Occasion, Undone, headline, one_line
 from tornasole.rules.actions.naming import load_actions
 from tornasole.rules.actions.stop_training import StopTraining, reason
@@ -46,6 +46,7 @@ class Acting:
     ) -> None:
         self._actions = load_actions(actions)
         self._stop, self._where = stop, where
+        self._done = set() if where is None else acted_upon(where)
         self._stopped = False
         self._news = threading.Condition()
         self._waiting: list[Finding] = []
@@ -86,7 +87,7 @@ class Acting:
 
     def has_actions_for(self, finding: Finding) -> bool:
         """Whether anything is to be done about it."""
-        return any(_is_for(action, finding) for action in self._actions)
+        return bool(self._actions_for(finding))
 
     def close(self, timeout: float = _SECONDS_AT_EXIT) -> None:
         """Waits until everything is done, or for that many seconds."""
@@ -108,7 +109,7 @@ class Acting:
             )
 
     def _ask_to_stop(self, finding: Finding) -> None:
-        wanted = any(isinstance(a, StopTraining) and _is_for(a, finding) for a in self._actions)
+        wanted = any(isinstance(action, StopTraining) for action in self._actions_for(finding))
         if wanted and not self._stopped:
             self._stopped = True
             self._stop(reason(finding))
@@ -142,12 +143,18 @@ class Acting:
         # Written first: what a restart finds in the trial is not done again.
         self._write()
         for finding in findings:
-            actions = [action for action in self._actions if _is_for(action, finding)]
-            for action in actions:
-                self._perform(action, finding)
+            for action in self._actions_for(finding):
+                if self._perform(action, finding):
+                    self._mark(finding, action)
                 self._write()  # what came while it was done
-            if actions:
-                self._mark(finding)
+
+    def _actions_for(self, finding: Finding) -> list[Action]:
+        """What is to be done about it, and was not done before."""
+        return [
+            action
+            for action in self._actions
+            if _is_for(action, finding) and _mark(finding, action) not in self._done
+        ]
 
     def _write(self) -> None:
         with self._writing:
@@ -160,15 +167,17 @@ class Acting:
             except (OSError, SMDebugError) as error:
                 log.error("%d findings could not be written to the trial: %s", len(findings), error)
 
-    def _mark(self, finding: Finding) -> None:
+    def _mark(self, finding: Finding, action: Action) -> None:
+        mark = _mark(finding, action)
+        self._done.add(mark)
         if self._where is None:
             return
         try:
-            mark_acted(self._where, [finding.mark])
+            mark_acted(self._where, [mark])
         except (OSError, SMDebugError) as error:
             log.error("That an action was done could not be noted in the trial: %s", error)
 
-    def _perform(self, action: Action, finding: Finding) -> None:
+    def _perform(self, action: Action, finding: Finding) -> bool:
         try:
             action.perform(Occasion(finding, self._where, self._pause))
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary around actions
@@ -180,6 +189,8 @@ class Acting:
                 kind,
                 one_line(str(failure)),
             )
+            return False
+        return True
 
     def _pause(self, seconds: float) -> bool:
         self._closing.wait(seconds)
@@ -197,3 +208,7 @@ def _is_for(action: Action, finding: Finding) -> bool:
 
 def _name(action: Action) -> str:
     return type(action).__name__
+
+
+def _mark(finding: Finding, action: Action) -> str:
+    return f"{action.identity} {finding.mark}"

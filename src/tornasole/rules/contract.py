@@ -29,7 +29,7 @@ from tornasole.rules.finding import Severity
 from tornasole.rules.needs import Need
 from tornasole.rules.parameters import converted
 from tornasole.rules.view import StepView
-from tornasole.selection.patterns import choose_from
+from tornasole.selection.patterns import choose_from, compiled
 
 
 def parameter(default: Any, about: str) -> Any:
@@ -137,6 +137,9 @@ class StepRule:
             for name, value in given.items()
         }
         try:
+            for name in values:
+                if name.endswith("regex"):
+                    compiled(name, values[name])
             return cls(**values)
         except (SMDebugValueError, SMDebugTypeError) as error:
             raise SMDebugValueError(f"Rule {cls.name!r}: {error}") from None

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tornasole.errors import SMDebugValueError
-from tornasole.format.findings import acted_upon
 from tornasole.rules.acting import Acting
 from tornasole.rules.actions.naming import load_actions
 from tornasole.rules.checking import Checking, Report
@@ -88,7 +87,6 @@ def watch(
     run = Checking(opened, rules)
     stopping = Stopping(run.trial, grace)
     acting = Acting(todo, stopping.ask, run.trial.path)
-    acted = acted_upon(run.trial.path)
 
     def take(findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -97,9 +95,8 @@ def watch(
                 acting.take(finding)
                 if on_finding is not None:
                     on_finding(finding)
-            elif finding.mark not in acted and acting.has_actions_for(finding):
-                acted.add(finding.mark)
-                acting.take(finding, written=True)  # somebody else found it, and did nothing
+            elif acting.has_actions_for(finding):  # who found it did not do them
+                acting.take(finding, written=True)
 
     news, pause, is_first = time.monotonic(), poll, True
     try:

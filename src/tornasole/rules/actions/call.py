@@ -22,5 +22,10 @@ class Call(Action):
         if not callable(self.function):
             raise SMDebugTypeError(f"Call takes a function, not {self.function!r}.")
 
+    @property
+    def identity(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"Call-{getattr(self.function, '__module__', '')}.{name}"
+
     def perform(self, occasion: Occasion) -> None:
         self.function(occasion.finding)

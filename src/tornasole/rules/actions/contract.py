@@ -6,6 +6,7 @@ nobody waits for, and raises ``Undone`` with one sentence when it could not be d
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,11 @@ class Action:
     """
 
     at: Severity = field(default=Severity.WARNING, kw_only=True)
+
+    @property
+    def identity(self) -> str:
+        """The same for the same action in another process; it gives nothing secret away."""
+        return f"{type(self).__name__}-{zlib.crc32(repr(self).encode()):08x}"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", severity(self.at))

@@ -59,10 +59,10 @@ class FeatureImportanceOverweight(StepRule):
         sizes = importance.statistic("l1")  # of one number, how large it is
         kinds: dict[str, list[int]] = {}
         for i, name in enumerate(importance.names):
-            kinds.setdefault(name.rpartition("/")[0], []).append(i)
+            kinds.setdefault(_parts(name)[0], []).append(i)
         chosen = [_KIND] if self.tensor_regex is None and _KIND in kinds else list(kinds)
         for kind in chosen:
-            names = [importance.names[i].rpartition("/")[2] for i in kinds[kind]]
+            names = [_parts(importance.names[i])[1] for i in kinds[kind]]
             shares = ranked_shares(names, sizes[kinds[kind]])
             memory[kind] = importance.names[kinds[kind][0]], shares
             if len(shares) > self.nfeatures and self._total(shares) > self.threshold:
@@ -126,3 +126,9 @@ def ranked_shares(features: Sequence[str], importances: Floats) -> dict[str, flo
     total = float(importances[used].sum())
     order = sorted(np.flatnonzero(used).tolist(), key=lambda i: (-importances[i], i))
     return {features[i]: float(importances[i] / total) for i in order}
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """``feature_importance/<kind>``, and the feature, whose name may hold any sign."""
+    words = name.split("/", 2)
+    return "/".join(words[:-1]), words[-1]
