@@ -27,8 +27,7 @@ demo: $(MODERN)/.ready ## Train a small model with a hook, then look at what was
 test: env ## Lint, and all tests in the modern environment and, beside it, in the legacy one
 	@mkdir -p build/test; outcome="passed"; summary=""; \
 	$(LEGACY)/bin/python -m pytest -q > build/test/beside.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2> /dev/null' EXIT; \
-	show() { local status=0; wait "$$beside" || status=$$?; cat build/test/beside.log; return $$status; }; \
+	trap 'kill $$beside 2> /dev/null || true' EXIT; \
 	run() { \
 		echo "==> $$1"; \
 		local result="passed"; \
@@ -37,8 +36,8 @@ test: env ## Lint, and all tests in the modern environment and, beside it, in th
 	}; \
 	run lint $(MAKE) lint; \
 	run modern $(MODERN)/bin/python -m pytest -q; \
-	echo "==> legacy, which has been running beside"; \
-	run legacy show; \
+	status=0; wait $$beside || status=$$?; \
+	run legacy sh -c "cat build/test/beside.log; exit $$status"; \
 	printf '\n%smake test: %s\n' "$$summary" "$$outcome"; \
 	[ "$$outcome" = passed ]
 

@@ -137,9 +137,9 @@ class StepRule:
             for name, value in given.items()
         }
         try:
-            for name in values:
+            for name, value in values.items():
                 if name.endswith("regex"):
-                    compiled(name, values[name])
+                    compiled(name, value)
             return cls(**values)
         except (SMDebugValueError, SMDebugTypeError) as error:
             raise SMDebugValueError(f"Rule {cls.name!r}: {error}") from None
