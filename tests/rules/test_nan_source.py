@@ -304,3 +304,16 @@ def _job(hook, steps):
     for tensors in steps:
         hook.begin_step()
         hook._recorder.record_many([(name, role, np.asarray(v)) for name, role, v in tensors])
+
+
+def test_nan_that_enters_the_first_layer_is_in_the_data(save_run):
+    bad = np.array([[1.0, np.nan]])
+    step = [
+        ("fc1_input_0", Role.LAYER_INPUT, bad),
+        ("fc1_output_0", Role.LAYER_OUTPUT, bad),
+        ("fc2_input_0", Role.LAYER_INPUT, bad),
+    ]
+    [finding] = check(save_run([step]), ["nan_source"]).findings
+    assert finding.tensors == ("fc1_input_0",)
+    assert "the data" in finding.message
+    assert any("data" in cause for cause in finding.causes)

@@ -162,3 +162,13 @@ def test_bad_parameters_are_refused(parameters, words):
     with pytest.raises(SMDebugValueError) as error:
         Overfit.configured(**parameters)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("rule", ["overfit", "overtraining"])
+def test_without_a_validation_there_is_nothing_to_say_and_that_is_said(tmp_path, rule):
+    with Hook(tmp_path / "t", save_all=True, save_config=SaveConfig(save_interval=1)) as hook:
+        for step in range(5):
+            hook.begin_step()
+            hook._recorder.record("loss", Role.LOSS, 1 / (step + 1))
+    report = check(tmp_path / "t", [rule])
+    assert "validation" in report.not_applicable[rule]

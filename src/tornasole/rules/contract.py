@@ -103,6 +103,10 @@ class StepRule:
         """What is wrong with the run as a whole, now that it is over."""
         return ()
 
+    def why_silent(self, memory: dict[str, Any]) -> str:
+        """Why it could say nothing, though its needs were there; empty: it could."""
+        return ""
+
     @property
     def given(self) -> dict[str, Any]:
         """The parameters that are not what they are by default."""

@@ -192,7 +192,12 @@ class _Run:
             if found.need.required and (reason := found.what_is_missing()):
                 return reason
         reasons = [found.what_is_missing() for found in self._found.values()]
-        return reasons[0] if reasons and all(reasons) else ""
+        if reasons and all(reasons):
+            return reasons[0]
+        try:
+            return str(self.rule.why_silent(self._memory))
+        except _FAULTS:
+            return ""
 
 
 class _Found:

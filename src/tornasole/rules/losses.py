@@ -81,6 +81,9 @@ class Validation(NamedTuple):
     training_loss: float
 
 
+NO_VALIDATION = "no loss of a validation was saved beside one of the training"
+
+
 class Validations:
     """Pairs the losses of training and validation, as the steps come."""
 

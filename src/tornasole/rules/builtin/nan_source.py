@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,6 +188,10 @@ def trace(
     ordered = [tensors[i] for i in execution_order([(t.name, t.role) for t in tensors])]
     place = next(i for i, tensor in enumerate(ordered) if tensor.bad)
     source = ordered[place]
+    if source.role is Role.LAYER_INPUT and not any(
+        tensor.role is Role.LAYER_OUTPUT for tensor in ordered[:place]
+    ):
+        source = replace(source, role=Role.INPUT)  # no layer has run yet: it is what came in
     earlier = {tensor.name: tensor for tensor in ordered[:place]}
     last: Mapping[str, float] = before[-1][1] if before else {}
     fed: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from tornasole.errors import SMDebugValueError
 from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
-from tornasole.rules.losses import Validation, Validations
+from tornasole.rules.losses import NO_VALIDATION, Validation, Validations
 from tornasole.rules.needs import Need
 from tornasole.rules.parameters import Texts
 from tornasole.rules.sentences import number, percent
@@ -95,6 +95,9 @@ class Overfit(StepRule):
                     "step": seen.step,
                 }
         return [Symptom(tensor, numbers) for tensor, numbers in verdicts.items()]
+
+    def why_silent(self, memory: dict[str, Any]) -> str:
+        return "" if memory.get("too high") else NO_VALIDATION
 
     def explain(self, symptoms: Sequence[Symptom]) -> Explanation:
         worst = max(symptoms, key=lambda symptom: symptom.numbers["excess"])

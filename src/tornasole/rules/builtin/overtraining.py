@@ -10,7 +10,7 @@ from typing import Any
 from tornasole.errors import SMDebugValueError
 from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
 from tornasole.rules.finding import Severity
-from tornasole.rules.losses import Validation, Validations
+from tornasole.rules.losses import NO_VALIDATION, Validation, Validations
 from tornasole.rules.needs import Need
 from tornasole.rules.sentences import number
 from tornasole.rules.view import StepView
@@ -93,6 +93,9 @@ class Overtraining(StepRule):
                         "validations since best validation loss": validation.age,
                     },
                 )
+
+    def why_silent(self, memory: dict[str, Any]) -> str:
+        return "" if memory.get("pairs") else NO_VALIDATION
 
     def explain(self, symptoms: Sequence[Symptom]) -> Explanation:
         worst = max(
