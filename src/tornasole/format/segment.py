@@ -239,7 +239,11 @@ class SegmentFile:
         key = rows_key(worker, number)
         self.where = f"{store.url}/{key}"
         source = pa.py_buffer(store.get(key)) if resident else _StoreFile(store, key)
-        self._file = self._read(lambda: pq.ParquetFile(source, page_checksum_verification=True))
+        # On this thread alone: one of Arrow's may still give a buffer of ours back when the
+        # interpreter ends, and that aborts the process.
+        self._file = self._read(
+            lambda: pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+        )
         self.rows, self._columns, about = self._read(self._describe)
         check_version(about, self.where)
         missing = set(SCHEMA.names) - set(self._columns)
@@ -264,8 +268,6 @@ class SegmentFile:
         return CorruptTrial(f"{self.where} is damaged: {why}")
 
     def _table(self, names: list[str]) -> pa.Table:
-        # On this thread alone: one of Arrow's may still give a buffer of ours back when the
-        # interpreter ends, and that aborts the process.
         table = self._file.read(names, use_threads=False).select(names)
         if table.num_rows != self.rows:
             raise self.damaged(f"it has {table.num_rows} rows, not {self.rows}")
