@@ -569,3 +569,15 @@ def test_what_is_no_action_is_refused(what):
 def test_actions_are_made_as_scripts_for_sagemaker_make_them():
     actions = ActionList(StopTraining("my-job"), Email("me@example.org"), SMS("+15551234567"))
     assert [type(each).__name__ for each in actions] == ["StopTraining", "Email", "SMS"]
+
+
+def test_a_rule_that_is_told_to_stop_training_does(tmp_path):
+    now, steps = time.time(), 0
+    every = tornasole.SaveConfig(save_interval=1)
+    hook = tornasole.Hook(tmp_path / "job", save_config=every)
+    attach(hook, ["stalled_training_rule:threshold=10:stop_training_on_fire=true"])
+    with pytest.raises(TrainingStopped, match="stalled_training_rule"):
+        for steps in range(8):
+            hook.begin_step()
+            hook.save_scalar("x", 1.0, timestamp=now + (100 if steps > 2 else 0))
+    assert steps <= 5

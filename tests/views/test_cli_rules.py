@@ -438,3 +438,9 @@ def test_the_commands_are_there_for_a_shell(faulty):
     command = [sys.executable, "-m", "tornasole", "check", str(faulty), *VANISHING]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["check", "watch"])
+def test_a_named_rule_that_could_say_nothing_is_no_all_clear(tornasole, faulty, command):
+    done = tornasole(command, faulty, "--rule", "tree_depth")
+    assert done.code == 2

@@ -109,7 +109,9 @@ class Acting:
             )
 
     def _ask_to_stop(self, finding: Finding) -> None:
-        wanted = any(isinstance(action, StopTraining) for action in self._actions_for(finding))
+        wanted = finding.parameters.get("stop_training_on_fire") is True or any(
+            isinstance(action, StopTraining) for action in self._actions_for(finding)
+        )
         if wanted and not self._stopped:
             self._stopped = True
             self._stop(reason(finding))

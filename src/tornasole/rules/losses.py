@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from tornasole.rules.contract import StepRule, Symptom
+from tornasole.rules.needs import Need
 from tornasole.rules.view import StepView
-from tornasole.types import ModeKeys
+from tornasole.types import ModeKeys, Role
 
 _OF_TRAINING_SET = re.compile(r"train[^-]*(-.+)", re.IGNORECASE)
 VALIDATION = "val_"
@@ -81,9 +83,6 @@ class Validation(NamedTuple):
     training_loss: float
 
 
-NO_VALIDATION = "no loss of a validation was saved beside one of the training"
-
-
 class Validations:
     """Pairs the losses of training and validation, as the steps come."""
 
@@ -142,3 +141,48 @@ class Validations:
         training = self._training.get(name)
         if training is not None:
             yield Validation(name, complete.step, complete.mean.read(), training.read())
+
+
+class ValidationRule(StepRule):
+    """A rule that judges each validation against the training since the one before."""
+
+    def needs(self) -> Mapping[str, Need]:
+        return {
+            "losses": Need(
+                "losses",
+                roles=frozenset({Role.LOSS}),
+                statistics=frozenset({"mean"}),
+                save=("losses",),
+            )
+        }
+
+    def symptoms(self, step: StepView, memory: dict[str, Any]) -> Iterable[Symptom]:
+        losses = step["losses"]
+        found = zip(losses.names, losses.statistic("mean").tolist(), strict=True)
+        return self._noted(_validations(memory).of(step, found), memory)
+
+    def at_end(self, memory: dict[str, Any]) -> Iterable[Symptom]:
+        return self._noted(_validations(memory).end(), memory)
+
+    def _noted(
+        self, validations: Iterable[Validation], memory: dict[str, Any]
+    ) -> Iterable[Symptom]:
+        complete = list(validations)
+        memory["validated"] = memory.get("validated", False) or bool(complete)
+        return self.judged(complete, memory)
+
+    def judged(
+        self, validations: Sequence[Validation], memory: dict[str, Any]
+    ) -> Iterable[Symptom]:
+        """What is wrong now that these validations are complete."""
+        raise NotImplementedError
+
+    def why_silent(self, memory: dict[str, Any]) -> str:
+        if memory.get("validated"):
+            return ""
+        return "no loss of a validation was saved beside one of the training"
+
+
+def _validations(memory: dict[str, Any]) -> Validations:
+    found: Validations = memory.setdefault("validations", Validations())
+    return found

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tornasole.errors import SMDebugValueError
-from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
-from tornasole.rules.losses import NO_VALIDATION, Validation, Validations
+from tornasole.rules.contract import Explanation, Symptom, parameter
+from tornasole.rules.losses import Validation, ValidationRule
 from tornasole.rules.needs import Need
 from tornasole.rules.parameters import Texts
 from tornasole.rules.sentences import number, percent
-from tornasole.rules.view import StepView
 from tornasole.selection.patterns import compiled
-from tornasole.types import Role
 
 
 @dataclass(frozen=True)
-class Overfit(StepRule):
+class Overfit(ValidationRule):
     """A validation loss that is far above the training loss: the model learns by heart.
 
     At every validation, compares its mean loss with the mean training loss since the validation
@@ -56,26 +54,11 @@ class Overfit(StepRule):
             )
 
     def needs(self) -> Mapping[str, Need]:
-        losses = Need(
-            "losses",
-            roles=frozenset({Role.LOSS}),
-            statistics=frozenset({"mean"}),
-            save=("losses",),
-        )
+        losses = super().needs()["losses"]
         return {"losses": losses.chosen_by(self.tensor_regex, None)}
 
-    def symptoms(self, step: StepView, memory: dict[str, Any]) -> Iterable[Symptom]:
-        validations = memory.setdefault("validations", Validations())
-        losses = step["losses"]
-        found = zip(losses.names, losses.statistic("mean").tolist(), strict=True)
-        return self._judged(validations.of(step, found), memory)
-
-    def at_end(self, memory: dict[str, Any]) -> Iterable[Symptom]:
-        validations = memory.setdefault("validations", Validations())
-        return self._judged(validations.end(), memory)
-
-    def _judged(
-        self, validations: Iterable[Validation], memory: dict[str, Any]
+    def judged(
+        self, validations: Sequence[Validation], memory: dict[str, Any]
     ) -> Iterable[Symptom]:
         too_high: dict[str, int] = memory.setdefault("too high", {})
         verdicts: dict[str, Mapping[str, Any]] = memory.setdefault("verdicts", {})
@@ -95,9 +78,6 @@ class Overfit(StepRule):
                     "step": seen.step,
                 }
         return [Symptom(tensor, numbers) for tensor, numbers in verdicts.items()]
-
-    def why_silent(self, memory: dict[str, Any]) -> str:
-        return "" if memory.get("too high") else NO_VALIDATION
 
     def explain(self, symptoms: Sequence[Symptom]) -> Explanation:
         worst = max(symptoms, key=lambda symptom: symptom.numbers["excess"])

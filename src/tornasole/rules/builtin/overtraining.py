@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tornasole.errors import SMDebugValueError
-from tornasole.rules.contract import Explanation, StepRule, Symptom, parameter
+from tornasole.rules.contract import Explanation, Symptom, parameter
 from tornasole.rules.finding import Severity
-from tornasole.rules.losses import NO_VALIDATION, Validation, Validations
-from tornasole.rules.needs import Need
+from tornasole.rules.losses import Validation, ValidationRule
 from tornasole.rules.sentences import number
-from tornasole.rules.view import StepView
-from tornasole.types import Role
 
 
 @dataclass(frozen=True)
-class Overtraining(StepRule):
+class Overtraining(ValidationRule):
     """A training that goes on though neither loss gets better.
 
     At every validation, takes its mean loss and the mean training loss since the validation before
@@ -51,28 +48,8 @@ class Overtraining(StepRule):
         if not 0 <= self.delta < 1:
             raise SMDebugValueError(f"delta must be at least 0 and below 1, not {self.delta!r}.")
 
-    def needs(self) -> Mapping[str, Need]:
-        return {
-            "losses": Need(
-                "losses",
-                roles=frozenset({Role.LOSS}),
-                statistics=frozenset({"mean"}),
-                save=("losses",),
-            )
-        }
-
-    def symptoms(self, step: StepView, memory: dict[str, Any]) -> Iterable[Symptom]:
-        validations = memory.setdefault("validations", Validations())
-        losses = step["losses"]
-        found = zip(losses.names, losses.statistic("mean").tolist(), strict=True)
-        return self._judged(validations.of(step, found), memory)
-
-    def at_end(self, memory: dict[str, Any]) -> Iterable[Symptom]:
-        validations = memory.setdefault("validations", Validations())
-        return self._judged(validations.end(), memory)
-
-    def _judged(
-        self, validations: Iterable[Validation], memory: dict[str, Any]
+    def judged(
+        self, validations: Sequence[Validation], memory: dict[str, Any]
     ) -> Iterable[Symptom]:
         pairs: dict[str, _Pair] = memory.setdefault("pairs", {})
         for seen in validations:
@@ -93,9 +70,6 @@ class Overtraining(StepRule):
                         "validations since best validation loss": validation.age,
                     },
                 )
-
-    def why_silent(self, memory: dict[str, Any]) -> str:
-        return "" if memory.get("pairs") else NO_VALIDATION
 
     def explain(self, symptoms: Sequence[Symptom]) -> Explanation:
         worst = max(

@@ -30,7 +30,7 @@ class StalledTrainingRule(StepRule):
     name = "stalled_training_rule"
     threshold: float = parameter(1800.0, "seconds without a saved step")
     stop_training_on_fire: bool = parameter(
-        False, "accepted for smdebug's sake: what to do about findings is said by actions"
+        False, "whether to stop the training when it fires, as the action stop does"
     )
     training_job_name_prefix: str | None = parameter(
         None, "accepted for smdebug's sake: the job is the one that writes the trial"

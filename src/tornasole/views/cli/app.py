@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from tornasole._version import __version__
 from tornasole.errors import MissingExtra
 from tornasole.types import ModeKeys
 from tornasole.views.cli import output
+
+if TYPE_CHECKING:
+    from tornasole.rules import Report
 
 app = typer.Typer(
     name="tornasole",
@@ -344,10 +347,14 @@ def check(
         output.show_json(findings.report_dict(run))
     else:
         findings.show(findings.report_lines(run, asked=bool(rule), verbose=verbose))
-    code = fail_on.code(run.report.findings)
-    if code == 0 and not findings.is_judged(run.report, asked=bool(rule)):
-        code = 2
-    raise typer.Exit(code)
+    raise typer.Exit(_exit_code(fail_on, run.report, asked=bool(rule)))
+
+
+def _exit_code(fail_on: FailOn, report: Report, asked: bool) -> int:
+    from tornasole.views.cli import findings
+
+    code = fail_on.code(report.findings)
+    return code or (0 if findings.is_judged(report, asked) else 2)
 
 
 @app.command()
@@ -414,7 +421,7 @@ def watch(
             telling.end(None)
             raise typer.Exit(130) from None
     telling.end(report)
-    raise typer.Exit(fail_on.code(report.findings))
+    raise typer.Exit(_exit_code(fail_on, report, asked=bool(rule)))
 
 
 @app.command()
